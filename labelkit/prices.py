@@ -1,0 +1,63 @@
+"""What a run may cost, told before anything is spent: if its caps can be kept, and a projection.
+
+Nothing here spends, and nothing here decides: admission under a cap is the limits' matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from labelkit.errors import Fault
+from labelkit.plan import Plan
+from labelkit.records import Call, DrawKey, Request, Sampler, Task, Usage
+from labelkit.samplers.endpoints import worst_usage
+
+_ONE_EACH = Usage(input_tokens=1, output_tokens=1)
+
+
+def unpriced(plan: Plan, samplers: Mapping[str, Sampler]) -> list[Fault]:
+    """Why the spec's caps cannot be kept: calls whose length or price nobody knows."""
+    spec, document = plan.spec, plan.document
+    faults: list[Fault] = []
+    for role, settings in plan.sampler_settings.items():
+        sampler = samplers.get(role)
+        if sampler is None or not sampler.paid:
+            continue
+        at = ("sampler",) if role == "policy" else ("scorer", role)
+        price = sampler.price_usd(_ONE_EACH)
+        if spec.budget is not None and price is None:
+            said = f"`budget` needs the price of {settings.model}, and none is known"
+            fix = "set price: {input_per_mtok: USD, output_per_mtok: USD}"
+            faults.append(document.fault((*at, "price"), said, fix))
+        capped = "max_tokens_total" if spec.max_tokens_total else "budget" if spec.budget else None
+        if capped and settings.max_tokens is None and (price or spec.max_tokens_total):
+            said = f"`{capped}` needs the longest reply that one call of the {role} may bring"
+            faults.append(document.fault((*at, "max_tokens"), said, "set max_tokens"))
+    return faults
+
+
+@dataclass
+class Projection:
+    """What the candidate draws that are still to be made may cost.
+
+    `most_usd`: every prompt a token a byte, every reply as long as max_tokens allows. `least_usd`:
+    a token for six bytes of prompt, and one token a reply. None: unknown.
+    """
+
+    least_usd: float | None = 0.0
+    most_usd: float | None = 0.0
+
+    def add(self, sampler: Sampler, task: Task, request: Request, n_draws: int) -> None:
+        """Count so many draws of a request."""
+        key = DrawKey(task_id=task.id, stage="candidate", request=request.digest, sample_index=0)
+        messages, text = request.messages, request.text
+        call = Call(request=request, task=task, key=key, messages=messages, text=text)
+        most = worst_usage(call)
+        least = Usage(input_tokens=(most.input_tokens or 0) // 6, output_tokens=1)
+        self.least_usd = _plus(self.least_usd, sampler.price_usd(least), n_draws)
+        self.most_usd = _plus(self.most_usd, sampler.price_usd(most), n_draws)
+
+
+def _plus(sum_usd: float | None, each_usd: float | None, number: int) -> float | None:
+    return None if sum_usd is None or each_usd is None else sum_usd + each_usd * number

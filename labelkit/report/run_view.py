@@ -1,0 +1,165 @@
+"""A run directory as anyone may look at it: finished, going on, killed half-way, or read-only.
+
+Needs neither spec nor tasks. Changes nothing in the directory but the index, and that only while no
+run holds it; else an index of its own stands in a temporary folder.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from labelkit import codec
+from labelkit.directory import read_identity, read_json, read_lines
+from labelkit.engine import read_attempt, read_sampled, settled_by_rule
+from labelkit.errors import LedgerLockedError, StorageError
+from labelkit.ledger import Lock
+from labelkit.ledger_index import Index, Stored, Totals
+from labelkit.records import Attempt, DrawKey, Outcome, Request, Sampled, Task
+from labelkit.rows import task_line
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One draw as the ledger has it; `attempt` None: a candidate not scored yet, or a draw of
+    another stage, which only its candidate's score reads."""
+
+    request: Request
+    sampled: Sampled
+    attempt: Attempt | None
+
+    @property
+    def key(self) -> DrawKey:
+        return self.sampled.key
+
+
+class RunView:
+    """Reads a run; to be used as a context. Raises UsageError where there is no run."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.identity = read_identity(directory)
+        self._summary = directory / "summary.json"
+        self._stack = ExitStack()
+        self._index: Index | None = None
+        self._totals = Totals()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def summary(self) -> dict[str, Any] | None:
+        """The summary, None where the run never came so far."""
+        return read_json(self._summary) if self._summary.exists() else None
+
+    @property
+    def finished(self) -> bool:
+        """The files speak of all that is in the ledger: nothing was drawn since."""
+        ledger = self.directory / "ledger.jsonl"
+        if not self._summary.exists() or not (self.directory / "tasks.jsonl").exists():
+            return False
+        return not ledger.exists() or ledger.stat().st_mtime <= self._summary.stat().st_mtime
+
+    @property
+    def totals(self) -> Totals:
+        self._opened()
+        return self._totals
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """A line a task as in tasks.jsonl; of a run under way, from the ledger as it stands."""
+        if self.finished:
+            yield from read_lines(self.directory / "tasks.jsonl")
+            return
+        for task_id in self._opened().task_ids():
+            yield self._line(task_id)
+
+    def _line(self, task_id: str) -> dict[str, Any]:
+        candidates = [each for each in self.drawn(task_id) if each.key.stage == "candidate"]
+        attempts = tuple(each.attempt for each in candidates if each.attempt is not None)
+        outcome = Outcome(task_id=task_id, status="not_run", attempts=attempts)
+        line: dict[str, Any] = task_line(Task(id=task_id, prompt=""), outcome)
+        return {**line, "status": "under way", "n_not_run": len(candidates) - len(attempts)}
+
+    def drawn(self, task_id: str) -> list[Drawn]:
+        """Every draw of a task: candidates first, then the other stages, each in sample order."""
+        stored = self._opened().stored(task_id)
+        outcomes = {**stored.failures, **stored.completions}
+        slots = sorted(outcomes, key=lambda slot: (slot[0] != "candidate", slot[0], slot[2]))
+        scores: dict[Stored.Slot, Any] = {
+            slot: record for (slot, _), record in stored.scores.items()
+        }
+        found: list[Drawn] = []
+        for slot in slots:
+            stage, digest, sample_index = slot
+            body: Any = stored.requests.get(digest)
+            if body is None:
+                continue
+            request = Request.model_validate(body["body"])
+            key = DrawKey(task_id=task_id, stage=stage, request=digest, sample_index=sample_index)
+            sampled = read_sampled(outcomes[slot], key, request)
+            found.append(Drawn(request, sampled, self._attempt(sampled, scores.get(slot))))
+        return found
+
+    def _attempt(self, sampled: Sampled, score: Any) -> Attempt | None:
+        rules: Mapping[str, Any] = self.identity.get("score", {})
+        settled = settled_by_rule(
+            sampled,
+            truncated_fails=rules.get("on_truncated") == "fail",
+            invalid_fails=rules.get("on_invalid_output") == "fail",
+        )
+        if settled is not None or score is None:
+            return settled
+        return read_attempt(sampled, score)
+
+    def gold(self, task_id: str) -> tuple[bool, Any]:
+        """(known, gold) of a task, from the first row that carries it."""
+        path = self.directory / "rows.jsonl"
+        if path.exists():
+            mark = codec.dumps(task_id)
+            with open(path, "rb") as file:
+                for raw in file:
+                    row: Any = codec.loads(raw) if mark in raw else {}
+                    if row.get("id") == task_id and "gold" in row:
+                        return True, row["gold"]
+        return False, None
+
+    def _opened(self) -> Index:
+        """The ledger's index, caught up."""
+        if self._index is None:
+            self._index = self._own_index() or self._temporary_index()
+            self._stack.callback(self._index.close)
+        return self._index
+
+    def _own_index(self) -> Index | None:
+        """The run's own index, brought up to date; None while a run holds it or on a read-only
+        disk."""
+        try:
+            lock = Lock(self.directory)
+        except (LedgerLockedError, OSError):
+            return None
+        try:
+            return self._caught_up(self.directory / "index.sqlite")
+        except (StorageError, OSError):
+            return None
+        finally:
+            lock.release()
+
+    def _temporary_index(self) -> Index:
+        folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="labelkit-"))
+        return self._caught_up(Path(folder) / "index.sqlite")
+
+    def _caught_up(self, path: Path) -> Index:
+        index = Index(self.directory / "ledger.jsonl", path)
+        try:
+            self._totals = index.catch_up()
+        except BaseException:
+            index.close()
+            raise
+        return index

@@ -1,0 +1,102 @@
+"""`labelkit check`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+from labelkit.errors import SpecError
+from tests.openai_server import OpenAIServer, Script
+from tests.recorded import invoke, printed, recorded_spec
+from tests.runs import labelkit, write_spec
+
+
+def test_a_sound_spec_says_what_it_will_do(tmp_path: Path) -> None:
+    spec = recorded_spec(tmp_path, {"a": ["yes", "no"], "b": ["no", "no"]})
+    text = printed("check", spec)
+    assert "no fault found" in text
+    assert "tasks: 2 tasks from" in text
+    assert "scorer: exact" in text
+    assert "k: 2" in text
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["replies.jsonl", "spec.yaml"]
+
+
+def test_every_fault_is_reported_at_once(tmp_path: Path) -> None:
+    spec = write_spec(
+        tmp_path,
+        tasks=[{"prompt": "p", "gold": "yes"}],
+        sampler={"model": "openai/x", "temprature": 1},
+        scorer="exactt",
+        gates=["pas_rate > 0.5"],
+        learning_zone={"contrst": True},
+    )
+    error = invoke("check", spec).exception
+    assert isinstance(error, SpecError)
+    for part in ("temperature", "exactt", "pas_rate", "contrst"):
+        assert part in str(error), part
+    assert error.exit_code == 2
+    assert len(error.faults) == len(set(error.faults))
+
+
+def test_sections_of_other_commands_are_checked_too(tmp_path: Path) -> None:
+    spec = recorded_spec(tmp_path, {"a": ["yes", "no"]}, learning_zone={"contrast": True})
+    assert "commands: rollout, learning-zone" in printed("check", spec)
+
+
+def test_duplicate_prompts_and_conflicting_golds_are_told(tmp_path: Path) -> None:
+    tasks = [{"prompt": "p", "gold": gold} for gold in ("yes", "no", "yes")]
+    spec = write_spec(tmp_path, tasks=tasks, sampler={"model": "openai/x"})
+    text = printed("check", spec)
+    assert "duplicate prompts: 2 tasks" in text
+    assert "conflicting golds: 1 task" in text
+    assert "warning: " in text
+
+
+async def test_probe_makes_one_call_and_shows_reply_and_verdict(
+    tmp_path: Path, openai_server: OpenAIServer
+) -> None:
+    openai_server.script = Script(reply="yes")
+    spec = write_spec(
+        tmp_path,
+        tasks=[
+            {"id": "a", "prompt": "Say yes", "gold": "yes"},
+            {"id": "b", "prompt": "no", "gold": "no"},
+        ],
+        sampler={"model": "direct/fake", "api_base": openai_server.url},
+        scorer={"contains": {}},
+        k=5,
+        gates=["pass_rate > 2"],
+    )
+    done = await asyncio.to_thread(invoke, "check", spec, "--probe")
+    assert done.exit_code == 0, done.exception
+    assert len(openai_server.calls) == 1
+    assert "[user]\nSay yes" in done.stdout
+    assert "── verdict · passed" in done.stdout
+    assert os.listdir(tmp_path) == ["spec.yaml"]
+
+
+def test_looking_imports_no_provider_library(tmp_path: Path) -> None:
+    spec = recorded_spec(tmp_path, {"a": ["yes"]})
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class Refuse:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name in ('litellm', 'xllamacpp', 'aiohttp'):\n"
+        "            raise ImportError(f'{name} must not be imported')\n"
+        "sys.meta_path.insert(0, Refuse())\n"
+    )
+    path = f"{tmp_path}{os.pathsep}{os.getcwd()}"
+    directory = tmp_path / "run"
+    for arguments in (
+        ["--help"],
+        ["check", spec],
+        ["rollout", spec, "-o", directory, "-q"],
+        ["show", directory],
+        ["show", directory, "a", 0],
+        ["errors", directory],
+        ["diff", directory, directory],
+        ["schema"],
+    ):
+        done = labelkit(*arguments, PYTHONPATH=path)
+        assert done.returncode == 0, (arguments, done.stderr)

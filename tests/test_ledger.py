@@ -1,0 +1,368 @@
+"""The ledger under kills, torn tails, damage, a full disk and a second opener."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from labelkit.errors import LedgerCorruptError, LedgerLockedError, StorageError
+from labelkit.ledger import Lock, Writer, decode, encode, records, repair
+from labelkit.ledger_index import Index
+
+
+def completion(task: str, index: int, text: str = "hi", **more: Any) -> dict[str, Any]:
+    return {
+        "kind": "completion",
+        "task": task,
+        "stage": "candidate",
+        "request": "r",
+        "sample_index": index,
+        "completion": {"text": text},
+        "tries": 1,
+        **more,
+    }
+
+
+def written(path: Path, *rows: dict[str, Any]) -> None:
+    writer = Writer(path)
+    for row in rows:
+        writer.append(row)
+    writer.close()
+
+
+def texts(path: Path) -> list[str]:
+    found: list[Any] = [record for _, _, record in records(path)]
+    return [record["completion"]["text"] for record in found]
+
+
+def stored_texts(index: Index, task: str) -> list[str]:
+    found: list[Any] = list(index.stored(task).completions.values())
+    return [record["completion"]["text"] for record in found]
+
+
+@given(
+    st.dictionaries(
+        st.text(st.characters(exclude_categories=["Cs"])),
+        st.integers() | st.text(st.characters(exclude_categories=["Cs"])) | st.none(),
+        min_size=1,
+    )
+)
+def test_a_record_survives_its_line_exactly(fields: dict[str, Any]) -> None:
+    line = encode(fields)
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    assert decode(line) == fields
+
+
+@given(st.data())
+def test_a_line_with_any_byte_changed_is_not_a_record(data: st.DataObject) -> None:
+    line = bytearray(encode(completion("t", 0)))
+    at = data.draw(st.integers(0, len(line) - 2))
+    line[at] ^= data.draw(st.integers(1, 255))
+    assert decode(bytes(line)) is None
+
+
+def test_a_tail_torn_at_every_byte_loses_only_the_torn_record(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    first, last = encode(completion("a", 0, "one")), encode(completion("a", 1, "two"))
+    for cut in range(len(last) + 1):
+        path.write_bytes(first + last[:cut])
+        written(path, completion("a", 2, "three"))
+        whole = cut >= len(last) - 1
+        assert texts(path) == (["one", "two", "three"] if whole else ["one", "three"])
+
+
+def test_a_torn_tail_is_set_aside_not_deleted(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    path.write_bytes(encode(completion("a", 0)) + b'{"kind":"comp')
+    written(path)
+    assert (tmp_path / "ledger.jsonl.torn").read_bytes() == b'{"kind":"comp\n'
+
+
+def test_damage_inside_is_refused_with_its_place_and_repaired_on_request(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    rows = [encode(completion("a", i, str(i))) for i in range(3)]
+    path.write_bytes(rows[0] + rows[1].replace(b'"1"', b'"9"') + rows[2])
+    with pytest.raises(LedgerCorruptError, match=f"byte {len(rows[0])}"):
+        Index(path, tmp_path / "index.sqlite").catch_up()
+    assert repair(path) == 1
+    assert texts(path) == ["0", "2"]
+    assert b'"9"' in (tmp_path / "ledger.jsonl.damaged").read_bytes()
+
+
+def test_a_second_opener_is_told_who_holds_the_run(tmp_path: Path) -> None:
+    lock = Lock(tmp_path)
+    with pytest.raises(LedgerLockedError, match=f"pid {os.getpid()}"):
+        Lock(tmp_path)
+    lock.release()
+    Lock(tmp_path).release()
+
+
+def test_a_lock_is_of_the_directory_that_stands_there_now(tmp_path: Path) -> None:
+    """A run that is set aside takes its lock along; who opened it before must not hold that one."""
+    directory = tmp_path / "run"
+    directory.mkdir()
+    done = threading.Event()
+
+    def set_aside() -> None:
+        number = 0
+        while not done.is_set():
+            with contextlib.suppress(LedgerLockedError):
+                lock = Lock(directory)
+                number += 1
+                directory.rename(tmp_path / str(number))
+                lock.release()
+                directory.mkdir()
+
+    thread = threading.Thread(target=set_aside)
+    thread.start()
+    held = 0
+    try:
+        while held < 300:
+            try:
+                lock = Lock(directory)
+            except (LedgerLockedError, FileNotFoundError):
+                continue
+            held += 1
+            assert f"pid {os.getpid()}" in (directory / "lock").read_text()
+            lock.release()
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_acknowledged_records_survive_kill_nine(tmp_path: Path) -> None:
+    """The child prints each index after its append returned; all printed ones must be there."""
+    path = tmp_path / "ledger.jsonl"
+    child = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            textwrap.dedent(
+                f"""
+                from pathlib import Path
+                from labelkit.ledger import Writer
+                from tests.test_ledger import completion
+                writer = Writer(Path({str(path)!r}))
+                for i in range(1_000_000):
+                    writer.append(completion("t", i, str(i)))
+                    print(i, flush=True)
+                """
+            ),
+        ],
+        stdout=subprocess.PIPE,
+    )
+    assert child.stdout is not None
+    for _ in range(200):
+        child.stdout.readline()
+    child.send_signal(signal.SIGKILL)
+    acknowledged = 200 + len(child.stdout.read().split(b"\n")) - 1
+    child.wait(10)
+    written(path)
+    assert len(texts(path)) >= acknowledged
+
+
+def test_a_full_disk_holds_records_and_says_so(tmp_path: Path) -> None:
+    """RLIMIT_FSIZE stands in for the full disk: first a short write, then EFBIG."""
+    path = tmp_path / "ledger.jsonl"
+    code = f"""
+        import resource, signal
+        from pathlib import Path
+        from labelkit import ledger
+        from labelkit.errors import StorageError
+        from tests.test_ledger import completion
+        ledger.HOLD_S = 0.1
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+        why = []
+        writer = ledger.Writer(Path({str(path)!r}), on_blocked=why.append)
+        for i in range(20):
+            writer.append(completion("t", i, str(i)))
+        assert why and "large" in why[0], why
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        writer.tick()
+        writer.close()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+        writer = ledger.Writer(Path({str(path)!r}))
+        writer.append(completion("t", 20, "20"))
+        try:
+            writer.close()
+        except StorageError as error:
+            assert "disk is full" in str(error)
+        else:
+            raise SystemExit("close lost a record without a word")
+    """
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    written(path)
+    assert texts(path) == [str(i) for i in range(20)]
+    assert StorageError.exit_code == 1
+
+
+def test_a_ledger_that_was_deleted_stops_the_run(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    why: list[str] = []
+    writer = Writer(path, on_blocked=why.append)
+    writer.append(completion("t", 0))
+    writer.tick()
+    assert not why
+    path.unlink()
+    writer.tick()
+    assert why == [f"{path}: was deleted while the run went on"]
+    with pytest.raises(StorageError, match="was deleted"):
+        writer.close()
+
+
+def test_the_index_finds_a_task_among_many_and_follows_appends(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    written(path, *(completion(f"t{i % 50}", i, str(i)) for i in range(500)))
+    index = Index(path, tmp_path / "index.sqlite")
+    index.catch_up()
+    assert stored_texts(index, "t7") == [str(i) for i in range(7, 500, 50)]
+    written(path, completion("t7", 1000, "late"))
+    assert "late" not in stored_texts(index, "t7")
+    index.catch_up()
+    assert stored_texts(index, "t7")[-1] == "late"
+    index.close()
+
+
+@pytest.mark.parametrize("harm", ["garbage", "other ledger", "missing"])
+def test_the_index_is_rebuilt_when_it_does_not_fit(tmp_path: Path, harm: str) -> None:
+    path, where = tmp_path / "ledger.jsonl", tmp_path / "index.sqlite"
+    written(path, completion("a", 0, "old"))
+    index = Index(path, where)
+    index.catch_up()
+    index.close()
+    if harm == "garbage":
+        where.write_bytes(b"no database" * 1000)
+    elif harm == "missing":
+        where.unlink()
+    else:
+        path.unlink()
+    written(path, completion("a", 1, "new"), completion("b", 0, "b"))
+    index = Index(path, where)
+    totals = index.catch_up()
+    expected = ["new"] if harm == "other ledger" else ["old", "new"]
+    assert stored_texts(index, "a") == expected
+    assert totals.answered == len(expected) + 1
+    index.close()
+
+
+def test_an_index_killed_at_any_write_misses_no_record(tmp_path: Path) -> None:
+    """SIGXFSZ kills the child at its first write behind each page: between the pages that say how
+    far the index reaches and those that hold the records, among others."""
+    path, where, old = tmp_path / "ledger.jsonl", tmp_path / "index.sqlite", tmp_path / "old"
+    written(path, *(completion(f"t{i}", 0, str(i)) for i in range(400)))
+    index = Index(path, old)
+    index.catch_up()
+    index.close()
+    written(path, *(completion(f"t{i}", 1, "late") for i in range(40)))
+    code = f"""
+        import resource, signal, sys
+        from pathlib import Path
+        from labelkit.ledger_index import Index
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), hard))
+        Index(Path({str(path)!r}), Path({str(where)!r})).catch_up()
+    """
+    killed = 0
+    for limit in range(4096, old.stat().st_size, 4096):
+        where.write_bytes(old.read_bytes())
+        child = [sys.executable, "-c", textwrap.dedent(code), str(limit)]
+        killed += subprocess.run(child, timeout=60, check=False).returncode == -signal.SIGXFSZ
+        index = Index(path, where)
+        index.catch_up()
+        assert [stored_texts(index, f"t{i}") for i in range(40)] == [
+            [str(i), "late"] for i in range(40)
+        ], limit
+        index.close()
+    assert killed
+
+
+def test_an_index_that_finds_no_space_says_so(tmp_path: Path) -> None:
+    path, where = tmp_path / "ledger.jsonl", tmp_path / "index.sqlite"
+    written(path, *(completion(f"t{i}", 0) for i in range(400)))
+    code = f"""
+        import resource, signal
+        from pathlib import Path
+        from labelkit.errors import StorageError
+        from labelkit.ledger_index import Index
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+        for limit in 4096, 24576:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+            try:
+                Index(Path({str(path)!r}), Path({str(where)!r})).catch_up()
+            except StorageError as error:
+                assert str(error).startswith({str(where)!r}), error
+            else:
+                raise SystemExit("an index without room for its records")
+    """
+    child = [sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(child, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    index = Index(path, where)
+    assert index.catch_up().answered == 400
+    index.close()
+
+
+def test_the_first_completion_wins_and_a_success_replaces_a_failure(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    failure = {**completion("a", 0), "kind": "failure", "failure": {"owed": False}}
+    written(path, failure, completion("a", 0, "first"), completion("a", 0, "second"))
+    index = Index(path, tmp_path / "index.sqlite")
+    index.catch_up()
+    assert stored_texts(index, "a") == ["first"]
+    assert index.stored("a").failures == {}
+    index.close()
+
+
+def test_a_call_without_an_answer_counts_as_spent(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    sent = {**completion("a", 0), "kind": "sent", "worst_usd": 0.5}
+    answered = completion("a", 0, reserved_pico=500_000_000_000, spent_usd=0.125)
+    written(path, sent, answered, {**sent, "sample_index": 1})
+    index = Index(path, tmp_path / "index.sqlite")
+    totals = index.catch_up()
+    assert totals.unanswered == 1
+    assert totals.spent_usd == pytest.approx(0.625)
+    index.close()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=400), st.integers(0, 2))
+def test_any_bytes_are_recovered_or_refused_never_lost_silently(
+    tmp_path_factory: pytest.TempPathFactory, junk: bytes, place: int
+) -> None:
+    """Junk behind the records is a torn tail or damage; records before it stay readable."""
+    path = tmp_path_factory.mktemp("ledger") / "ledger.jsonl"
+    rows = [encode(completion("a", i, str(i))) for i in range(3)]
+    path.write_bytes(b"".join(rows[:place]) + junk + b"".join(rows[place:]))
+    try:
+        written(path)
+        found = texts(path)
+    except LedgerCorruptError:
+        repair(path)
+        found = texts(path)
+    kept = [str(i) for i in range(3)]
+    glued = kept.copy()
+    if place < 3 and junk and not junk.endswith(b"\n"):
+        glued.remove(str(place))
+    assert found in (kept, glued)

@@ -1,0 +1,201 @@
+"""Response schemas: the short form, JSON Schema, and strict reading."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from labelkit.schema import parse_reply, response_schema, schema_instructions
+from labelkit.spec import SectionError
+
+SOLVER = {"reasoning": "str", "final_answer": "int"}
+LONG = 6747742486863689476416508396372901
+
+
+def test_the_short_form_is_a_closed_object_with_every_key_required() -> None:
+    assert response_schema(SOLVER) == {
+        "type": "object",
+        "properties": {"reasoning": {"type": "string"}, "final_answer": {"type": "integer"}},
+        "required": ["reasoning", "final_answer"],
+        "additionalProperties": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "schema"),
+    [
+        ("float", {"type": "number"}),
+        ("bool", {"type": "boolean"}),
+        ("str?", {"type": ["string", "null"]}),
+        ("list[str]", {"type": "array", "items": {"type": "string"}}),
+        ("list[int?]", {"type": "array", "items": {"type": ["integer", "null"]}}),
+        ("list[str]?", {"type": ["array", "null"], "items": {"type": "string"}}),
+        (
+            "list[list[int]]",
+            {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
+        ),
+        (["A", "B", 3], {"enum": ["A", "B", 3]}),
+        (
+            {"x": "int"},
+            {
+                "type": "object",
+                "properties": {"x": {"type": "integer"}},
+                "required": ["x"],
+                "additionalProperties": False,
+            },
+        ),
+    ],
+)
+def test_each_kind_of_the_short_form(kind: Any, schema: dict[str, Any]) -> None:
+    made: Any = response_schema({"a": kind})
+    assert made["properties"]["a"] == schema
+    Draft202012Validator.check_schema(made)
+
+
+def test_a_field_called_type_does_not_make_the_short_form_a_schema() -> None:
+    made: Any = response_schema({"type": "str", "answer": "int"})
+    assert made["required"] == ["type", "answer"]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": {"a": {"type": "integer"}}},
+        {"properties": {"a": {}}},
+        {"$ref": "#/$defs/a", "$defs": {"a": {"type": "object"}}},
+        {"type": "array", "items": {"type": "string"}},
+    ],
+)
+def test_json_schema_is_taken_as_it_is(schema: dict[str, Any]) -> None:
+    assert response_schema(schema) == schema
+
+
+@pytest.mark.parametrize(
+    ("response", "at", "said"),
+    [
+        ({"a": "integer"}, ("response", "a"), "'integer' is no type"),
+        ({"a": "list[x]"}, ("response", "a"), "'list[x]' is no type"),
+        ({"a": "int??"}, ("response", "a"), "is no type"),
+        ({"a": []}, ("response", "a"), "[] is no type"),
+        ({"a": [[1]]}, ("response", "a"), "is no type"),
+        ({"a": None}, ("response", "a"), "None is no type"),
+        ({"a": {"b": 5}}, ("response", "a", "b"), "5 is no type"),
+        ({}, ("response",), "has no fields"),
+        ({"a": {}}, ("response", "a"), "has no fields"),
+        (
+            {"type": "object", "properties": {"a": {"type": "int"}}},
+            ("response", "properties", "a", "type"),
+            "is not JSON Schema",
+        ),
+        ({"type": "object", "required": "a"}, ("response", "required"), "is not JSON Schema"),
+        (
+            {"type": "object", "properties": {"a": {"pattern": "("}}},
+            ("response", "properties", "a", "pattern"),
+            "is not JSON Schema: '(' is not a 'regex'",
+        ),
+        (
+            {"type": "object", "properties": {"a": {"$ref": "https://example.org/x"}}},
+            ("response", "properties", "a", "$ref"),
+            "refers to 'https://example.org/x', which is not in this schema",
+        ),
+        ({"$ref": "#/$defs/missing"}, ("response", "$ref"), "refers to '#/$defs/missing'"),
+    ],
+)
+def test_a_bad_schema_is_refused_where_it_stands(
+    response: dict[str, Any], at: tuple[str, ...], said: str
+) -> None:
+    with pytest.raises(SectionError) as caught:
+        response_schema(response)
+    [problem] = caught.value.problems
+    assert problem.at == at
+    assert said in problem.problem
+
+
+def test_all_problems_of_a_short_form_come_at_once() -> None:
+    with pytest.raises(SectionError) as caught:
+        response_schema({"a": "x", "b": {"c": "y"}})
+    assert [problem.at for problem in caught.value.problems] == [
+        ("response", "a"),
+        ("response", "b", "c"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'{{"reasoning": "x", "final_answer": {LONG}}}',
+        f' \n{{"reasoning": "x", "final_answer": {LONG}}}\n',
+        f'```json\n{{"reasoning": "x", "final_answer": {LONG}}}\n```',
+        f'```\n{{"reasoning": "x", "final_answer": {LONG}}}```\n',
+    ],
+)
+def test_a_valid_reply_is_exact(text: str) -> None:
+    assert parse_reply(text, response_schema(SOLVER)) == (
+        {"reasoning": "x", "final_answer": LONG},
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is empty"),
+        (" \n", "is empty"),
+        ("The answer is 5.", "is not JSON"),
+        ('{"reasoning": "x", "final_answer": 5', "is not JSON"),
+        ("{'reasoning': 'x', 'final_answer': 5}", "is not JSON"),
+        ('{"reasoning": "x", "final_answer": 5,}', "is not JSON"),
+        ('Sure! {"reasoning": "x", "final_answer": 5}', "is not JSON"),
+        ('{"reasoning": "x", "final_answer": 5} Done.', "is not JSON"),
+        ('```json\n{"reasoning": "x"}\n```\n```json\n{}\n```', "is not JSON"),
+        ('```python\n{"reasoning": "x", "final_answer": 5}\n```', "is not JSON"),
+        ('{"reasoning": "x", "final_answer": NaN}', "NaN is not JSON"),
+        ('{"reasoning": "x", "final_answer": 1e999}', "1e999 is too large"),
+        ('{"reasoning": "x", "final_answer": 5, "final_answer": 6}', "duplicate key"),
+        ('{"reasoning": "x", "final_answer": true}', "final_answer: True is not of type"),
+        ('{"reasoning": "x", "final_answer": "5"}', "final_answer: '5' is not of type"),
+        ('{"reasoning": "x", "final_answer": 5.5}', "final_answer: 5.5 is not of type"),
+        ('{"reasoning": "x", "final_answer": 1e30}', "final_answer: 1e+30 is not of type"),
+        ('{"reasoning": "x"}', "'final_answer' is a required property"),
+        ('{"reasoning": "x", "final_answer": 5, "sure": 1}', "Additional properties are not"),
+        ('[{"reasoning": "x", "final_answer": 5}]', "is not of type 'object'"),
+        ('{"reasoning": "\\ud800", "final_answer": 5}', "half of a surrogate pair"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"reasoning": "x", "final_answer": ' + "9" * 5000 + "}", "is not JSON"),
+    ],
+)
+def test_a_reply_outside_the_schema_is_invalid_for_a_short_reason(text: str, said: str) -> None:
+    value, invalid = parse_reply(text, response_schema(SOLVER))
+    assert value is None
+    assert invalid is not None
+    assert said in invalid
+    assert len(invalid) < 250
+
+
+def test_deep_nesting_inside_a_free_schema_is_invalid() -> None:
+    value, invalid = parse_reply("[" * 200 + "]" * 200, {"type": "array"})
+    assert (value, invalid) == (None, "is nested more than 100 levels deep")
+
+
+def test_a_whole_float_is_an_integer_as_json_schema_has_it() -> None:
+    value, invalid = parse_reply('{"a": 12.0}', response_schema({"a": "int"}))
+    assert (value, invalid) == ({"a": 12.0}, None)
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        ({"$ref": "#"}, "5"),
+        ({"type": "number", "multipleOf": 0.1}, "9" * 4000),
+    ],
+)
+def test_a_check_that_cannot_be_made_is_an_invalid_reply(schema: Any, text: str) -> None:
+    value, invalid = parse_reply(text, schema)
+    assert value is None
+    assert str(invalid).startswith("cannot be checked against the schema")
+
+
+def test_instructions_carry_the_schema() -> None:
+    assert '"final_answer": {"type": "integer"}' in schema_instructions(response_schema(SOLVER))
