@@ -29,7 +29,7 @@ def _labelkit() -> None:
     """Make training data from language models: sample, verify, keep, account for the rest."""
 
 
-VERBS = ("recipes", "check", "show", "errors", "diff", "rescore", "schema", "init")
+VERBS = ("recipes", "check", "show", "errors", "diff", "rescore", "export", "schema", "init")
 """Modules of this package in the order of --help; each registers its verbs when imported."""
 
 
