@@ -68,8 +68,12 @@ rl-select: local  ## Difficulty ladder: prompts of use for RL
 step-rewards: local  ## A solution with a wrong step: where it breaks
 	$(LABELKIT) step-rewards specs/step_rewards.yaml
 
+bench: dev  ## Measure throughput beside other tools (an hour), and a long run
+	$(BIN)/python benchmarks/throughput.py --out benchmarks/throughput.md
+	$(BIN)/python benchmarks/soak.py --out benchmarks/soak.md
+
 clean:  ## Delete .venv and caches; runs/ stays
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-.PHONY: help local dev demo demo-filters test check clean rollout-gsm8k-recorded rollout-gsm8k learning-zone \
+.PHONY: help local dev demo demo-filters test check bench clean rollout-gsm8k-recorded rollout-gsm8k learning-zone \
 	verify-traces best-of-n rl-select step-rewards
