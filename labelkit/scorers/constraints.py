@@ -6,7 +6,6 @@ constraints would hold of nothing at all.
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Annotated, ClassVar, NamedTuple
@@ -15,6 +14,7 @@ from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
 from labelkit.records import Abstention, Draw, Reply, Score, Scorer, Task, Verdict
 from labelkit.scorers import Binding, ScorerSettings, wording
+from labelkit.scorers.folding import normalized
 from labelkit.scorers.ifeval import (
     Held,
     count_bullets,
@@ -278,8 +278,8 @@ def _occurs(word: str, text: str, *, wanted: bool) -> Held:
 
 
 def _edge(phrase: str, text: str, *, start: bool) -> Held:
-    said = " ".join(unicodedata.normalize("NFC", text).split())
-    wanted = " ".join(unicodedata.normalize("NFC", phrase).split())
+    said = " ".join(normalized("NFC", text).split())
+    wanted = " ".join(normalized("NFC", phrase).split())
     holds = said.startswith(wanted) if start else said.endswith(wanted)
     shown = said[:40] if start else said[-40:]
     return Held(holds, f"{'starts' if start else 'ends'} with {shown!r}")

@@ -19,7 +19,7 @@ from labelkit.records import Draw, Reply, Scorer, Task, Verdict
 from labelkit.scorers import Binding, ScorerSettings, phrases
 from labelkit.scorers.dates import read_dates
 from labelkit.scorers.extract import AnswerPlace, extract
-from labelkit.scorers.folding import fold, plain_words, spelt, view
+from labelkit.scorers.folding import fold, normalized, plain_words, spelt, view
 from labelkit.scorers.linear import linear_pattern
 from labelkit.scorers.verdicts import AnswerScorer, failed, passed, unanswered
 
@@ -255,7 +255,7 @@ def objection(text: str, gold: str, *, ignore_case: bool = True) -> str | None:
 def _unaccented(text: str) -> str:
     if text.isascii():
         return text
-    parts = unicodedata.normalize("NFD", text)
+    parts = normalized("NFD", text)
     return "".join(char for char in parts if not unicodedata.combining(char))
 
 
