@@ -16,6 +16,7 @@ from labelkit.records import Draw, Reply, Scorer, Task, Verdict
 from labelkit.scorers import Binding, ScorerSettings
 from labelkit.scorers.arithmetic import Huge, UnreadableError
 from labelkit.scorers.extract import AnswerPlace, Candidate, Extraction, extract
+from labelkit.scorers.numbers import digits_of
 from labelkit.scorers.quantity import HedgedError, Quantity, read_quantity, read_statement
 from labelkit.scorers.units import Unit, factor_between, read_unit
 from labelkit.scorers.verdicts import AnswerScorer, failed, passed, unanswered
@@ -216,7 +217,8 @@ def _other_base(said: Quantity, gold: Quantity) -> str | None:
         return None if gold.value == said.value else "another value"
     if gold.base is not None and said.base is None and isinstance(said.value, Fraction):
         written = _digits(gold.value, gold.base)
-        return None if written == str(said.value) else "another base"
+        same = written is not None and written == digits_of(said.value)
+        return None if same else "another base"
     return "another base"
 
 
