@@ -17,12 +17,12 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from labelkit.codec import dumps
+from labelkit.patterns import linear_pattern
 from labelkit.records import Reply
 from labelkit.scorers import phrases
 from labelkit.scorers.boxes import Box, boxes, unboxed
 from labelkit.scorers.fences import last_code_block
 from labelkit.scorers.folding import view
-from labelkit.scorers.linear import linear_pattern
 
 MAX_WHOLE = 400
 """A longer reply is not 'essentially just the answer', in characters."""

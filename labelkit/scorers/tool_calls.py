@@ -15,6 +15,7 @@ from jsonschema.exceptions import best_match
 from pydantic import Field, JsonValue, field_validator
 
 from labelkit.codec import clean_text
+from labelkit.patterns import PatternLateError, patience
 from labelkit.records import Draw, Reply, Score, Scorer, Task, Verdict
 from labelkit.scorers import Binding, ScorerSettings
 from labelkit.scorers.json_in_text import read_strictly, same
@@ -112,7 +113,12 @@ class _ToolCallsScorer:
                 return f"expects a call of `{call.name}`, which is no declared tool"
             if self.schemas and self.settings.arguments == "exact":
                 validator = validator_of(self.schemas[call.name])
-                if broken := best_match(validator.iter_errors(call.arguments)):
+                try:
+                    with patience():
+                        broken = best_match(validator.iter_errors(call.arguments))
+                except PatternLateError as late:
+                    return f"expects {call}, which cannot be checked: {late}"
+                if broken:
                     return f"expects {call}, which breaks its schema: {broken.message}"
         return None
 
