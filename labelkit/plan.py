@@ -28,6 +28,7 @@ from labelkit.rowfiles import RowFile
 from labelkit.samplers import Recorded, SamplerSettings
 from labelkit.samplers.absent import AbsentSampler
 from labelkit.scorers import Binding, ScorerSettings
+from labelkit.scorers.aside import bound
 from labelkit.scorers.parse import parse_scorer
 from labelkit.spec import (
     Document,
@@ -180,7 +181,7 @@ def bind(document: Document, command: str, permissions: Permissions) -> Plan:
         tools=tuple(sampler.tools),
     )
     try:
-        scorer = settings.bind(binding)
+        scorer = bound(settings, binding)
     except UsageError as error:
         raise SpecError([document.fault(("scorer",), str(error), error.hint)]) from None
     context = recipes.Context(envelope, renderer.render, scorer)

@@ -27,6 +27,7 @@ class Choice(ScorerSettings):
     """
 
     KIND: ClassVar[str] = "choice"
+    PURE: ClassVar[bool] = True
     SHORT: ClassVar[str | None] = "answer"
 
     answer: AnswerPlace = "auto"

@@ -17,6 +17,7 @@ from pydantic import Field, JsonValue, field_validator
 from labelkit.records import Abstention, Draw, Reply, Score, Scorer, Task, Verdict
 from labelkit.samplers import SamplerSettings
 from labelkit.scorers import Binding, ScorerSettings
+from labelkit.scorers.aside import bound
 from labelkit.scorers.parse import NestedScorer, ScorersByName
 from labelkit.spec import Section
 
@@ -38,7 +39,7 @@ class _Composed(ScorerSettings):
         return tuple(chain.from_iterable(part.judges for part in self.parts()))
 
     def _members(self, binding: Binding) -> list[_Member]:
-        return [_Member(part.KIND, part.cost, part.bind(binding)) for part in self.parts()]
+        return [_Member(part.KIND, part.cost, bound(part, binding)) for part in self.parts()]
 
 
 class AllOf(_Composed):

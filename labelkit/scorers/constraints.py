@@ -84,6 +84,7 @@ class Constraints(ScorerSettings):
     """
 
     KIND: ClassVar[str] = "constraints"
+    PURE: ClassVar[bool] = True
     SHORT: ClassVar[str | None] = "instructions"
 
     words: Counted | None = None

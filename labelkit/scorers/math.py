@@ -44,6 +44,7 @@ class Math(ScorerSettings):
     """
 
     KIND: ClassVar[str] = "math"
+    PURE: ClassVar[bool] = True
     SHORT: ClassVar[str | None] = "answer"
     COST: ClassVar[int] = 1
 

@@ -55,6 +55,7 @@ class Numeric(ScorerSettings):
     """
 
     KIND: ClassVar[str] = "numeric"
+    PURE: ClassVar[bool] = True
     SHORT: ClassVar[str | None] = "answer"
 
     answer: AnswerPlace = "auto"

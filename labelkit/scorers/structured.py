@@ -37,6 +37,7 @@ class Json(ScorerSettings):
     """
 
     KIND: ClassVar[str] = "json"
+    PURE: ClassVar[bool] = True
 
     schema_: dict[str, JsonValue] | None = Field(default=None, alias="schema")
     match: Literal["gold", "none"] | None = None

@@ -32,6 +32,7 @@ class Exact(ScorerSettings):
     """
 
     KIND: ClassVar[str] = "exact"
+    PURE: ClassVar[bool] = True
     SHORT: ClassVar[str | None] = "answer"
 
     answer: AnswerPlace = "auto"
@@ -72,6 +73,7 @@ class Contains(ScorerSettings):
     """
 
     KIND: ClassVar[str] = "contains"
+    PURE: ClassVar[bool] = True
     SHORT: ClassVar[str | None] = "text"
 
     answer: AnswerPlace = "whole"
@@ -123,6 +125,7 @@ class Regex(ScorerSettings):
     """
 
     KIND: ClassVar[str] = "regex"
+    PURE: ClassVar[bool] = True
     SHORT: ClassVar[str | None] = "pattern"
 
     answer: AnswerPlace = "whole"

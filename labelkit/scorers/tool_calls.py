@@ -46,6 +46,7 @@ class ToolCalls(ScorerSettings):
     """
 
     KIND: ClassVar[str] = "tool_calls"
+    PURE: ClassVar[bool] = True
     SHORT: ClassVar[str | None] = "expected"
 
     expected: list[ExpectedCall] | None = None
