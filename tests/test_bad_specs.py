@@ -50,6 +50,23 @@ SPECS: dict[str, tuple[dict[str, Any] | str, list[str]]] = {
     "name that leaves runs/": (changed(name="../../etc"), ["name:", "'../../etc'"]),
     "absolute name": (changed(name="/etc/x"), ["name:", "'/etc/x'"]),
     "negative budget": (changed(budget=-1), ["budget: -1"]),
+    # Slices
+    "slice by a path that no task has": (
+        one(metadata={"source": "x"}) | {"slice_by": "metadata.sourse"},
+        ["slice_by: 'metadata.sourse': no task has this path", "`metadata.source`"],
+    ),
+    "slice by a bare name": (
+        one(metadata={"a": {"level": 1}}) | {"slice_by": ["id", "level"]},
+        ["slice_by[1]: 'level'", "`metadata.a.level`"],
+    ),
+    "slice by what nothing is like": (
+        one(metadata={"source": "x"}) | {"slice_by": "zzz"},
+        ["slice_by: 'zzz'", "known here: gold, id, metadata.source"],
+    ),
+    "slice by the same twice": (
+        changed(slice_by=["gold", "gold"]),
+        ["slice_by[1]: 'gold'", "twice"],
+    ),
     # Gates
     "gate on an unknown key": (changed(gates=["pas_rate > 1"]), ["gates[0]", "`pass_rate`"]),
     "gate that is no comparison": (changed(gates=["pass_rate"]), ["gates[0]", "pass_rate"]),

@@ -88,7 +88,7 @@ def test_an_unfinished_run_says_why_and_how_to_go_on(tmp_path: Path) -> None:
 
 def test_hostile_names_do_not_reach_the_terminal(tmp_path: Path) -> None:
     replies = {"a\x1b[2Jb": ["yes"]}
-    directory = recorded_run(tmp_path, replies, slice_by="metadata.none")
+    directory = recorded_run(tmp_path, replies)
     slices = {"\x1b]0;x\x07evil": {"n_passed": 1, "n_scored": 1, "pass_rate": 1.0}}
     text = text_of(directory, slices=slices)
     assert "\x1b" not in text
