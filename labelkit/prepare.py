@@ -15,7 +15,8 @@ from typing import get_args
 from pydantic import JsonValue
 
 from labelkit import pilot
-from labelkit.errors import Fault, SpecError, UsageError
+from labelkit.directory import read_lines
+from labelkit.errors import Fault, RunMismatchError, SpecError, UsageError
 from labelkit.gates import Gate, check_key, parse_gate
 from labelkit.plan import Permissions, Plan, bind
 from labelkit.recipes.canaries import PREFIX, Canary, plant
@@ -112,6 +113,45 @@ def prepare(document: Document, command: str, options: Options) -> Prepared:
         raise SpecError(faults)
     directory = options.directory or _directory(plan, options)
     return Prepared(plan, options, tuple(gates), found, directory, tuple(canaries), tuple(stop_if))
+
+
+def refuse_fewer(prepared: Prepared) -> None:
+    """Flags that leave out tasks or samples take no rows from a run that holds them; what a changed
+    spec leaves out is its own choice. Raises RunMismatchError."""
+    directory, options, k = prepared.directory, prepared.options, prepared.plan.spec.k
+    k_is_flag = "k" in prepared.plan.document.overrides
+    if prepared.whole and not k_is_flag:
+        return
+    if not all((directory / name).exists() for name in ("summary.json", "tasks.jsonl")):
+        return
+    n_tasks = n_left_out = most = 0
+    chosen = prepared.tasks()
+    ids: set[str] | None = None  # of the chosen, needed only where the order is another
+    for line in read_lines(directory / "tasks.jsonl"):
+        if not line["outcomes"]:
+            continue
+        n_tasks += 1
+        most = max(most, *(each["sample_index"] + 1 for each in line["outcomes"]))
+        if any(task.id == line["id"] for task in chosen):
+            continue
+        ids = {task.id for task in prepared.tasks()} if ids is None else ids
+        n_left_out += line["id"] not in ids
+    if n_left_out and not prepared.whole:
+        flags = [f"--task {task_id}" for task_id in options.task_ids]
+        flags += [f"--shard {'/'.join(map(str, options.shard))}"] if options.shard else []
+        flags += [f"--limit {options.limit}"] if options.limit is not None else []
+        said = (
+            f"attempts of {n_tasks:,} tasks, {n_left_out:,} of which {' '.join(flags)} leaves out"
+        )
+    elif k_is_flag and most > k:
+        said = f"{most:,} attempts a task, {most - k:,} of which k = {k} leaves out"
+    else:
+        return
+    raise RunMismatchError(
+        f"{directory}: holds {said}",
+        hint="-o DIR and --from this run make another of fewer, without a draw; --fresh sets this "
+        "one aside",
+    )
 
 
 def _gate(

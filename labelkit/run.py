@@ -41,7 +41,7 @@ from labelkit.limits import Budget, Fleet, Halt, Halted, Limits, LimitSettings
 from labelkit.live import Live, Observer
 from labelkit.loop import calm_collector, fastest_loop
 from labelkit.pilot import Pilot, choose
-from labelkit.prepare import Prepared
+from labelkit.prepare import Prepared, refuse_fewer
 from labelkit.prices import unpriced
 from labelkit.prompt import Renderer
 from labelkit.records import Sampler
@@ -175,6 +175,7 @@ class _Run:
         if path.exists():
             kept = read_identity(directory)
             refuse_changes(directory, kept, now)
+            refuse_fewer(self.prepared)
             return kept
         identity: dict[str, Any] = {
             "run_id": datetime.now(UTC).strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(3),
