@@ -235,16 +235,12 @@ def _sampler_settings(
         return None
     if settings.recorded is not None:
         faults += _recorded_faults(document, settings.recorded)
-    if settings.transport == "local" and settings.revision is None:
-        from labelkit.samplers.local import LocalSampler
-
-        try:
-            revision = LocalSampler(settings, document.path.parent).revision()
-        except UsageError as error:
-            faults.append(document.fault((*at, "model"), str(error), error.hint))
-            return None
-        return settings.model_copy(update={"revision": revision})
-    return settings
+    try:
+        revision = samplers.revision_of(settings, document.path.parent)
+    except UsageError as error:
+        faults.append(document.fault((*at, "model"), str(error), error.hint))
+        return None
+    return settings.model_copy(update={"revision": revision})
 
 
 def _recorded_faults(document: Document, recorded: Recorded) -> Iterator[Fault]:

@@ -37,7 +37,7 @@ from labelkit.records import (
 )
 from labelkit.scorers import REGISTRY, ScorerSettings
 from labelkit.scorers.composition import AllOf, members
-from labelkit.scorers.judge import Judge
+from labelkit.scorers.judge import Judge, JudgeScorer
 from labelkit.scorers.parse import parse_scorer
 from labelkit.spec import Problem, Section, SectionError, Spec
 
@@ -119,7 +119,8 @@ class BestOfN:
         self._settings = settings
         self._context = context
         judged = _judged(settings, context.envelope.scorer)
-        self._judge = judged if isinstance(judged, Judge) else None
+        *_, bound = self._members()
+        self._judge = bound if isinstance(bound, JudgeScorer) else None
         self._scale = _scale(judged)
         self._summary = ScoreSummary(top=self._scale[1], whole=self._judge is not None)
 

@@ -119,7 +119,8 @@ class LocalSampler:
                 hint=f"local/{SMOLLM2}, or local/<path of a .gguf file>",
             )
         if not path.is_file():
-            raise UsageError(f"the model file {path} does not exist")
+            fix = f"the path starts at the spec's folder, {self._folder.resolve()} here"
+            raise UsageError(f"the model file {path} does not exist", hint=fix)
         return path
 
     def _require(self) -> None:

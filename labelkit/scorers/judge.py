@@ -31,7 +31,7 @@ from labelkit.records import (
     Task,
     Verdict,
 )
-from labelkit.samplers import SamplerSettings
+from labelkit.samplers import SamplerSettings, revision_of
 from labelkit.scorers import Binding, ScorerSettings
 from labelkit.scorers.judge_verdicts import Scale, parse_verdict, read_object
 
@@ -113,7 +113,7 @@ class Judge(SamplerSettings, ScorerSettings):
         return {"kind": self.KIND, "version": self.VERSION, "settings": settings}
 
     def bind(self, binding: Binding) -> JudgeScorer:
-        return JudgeScorer(self)
+        return JudgeScorer(self.model_copy(update={"revision": revision_of(self, binding.folder)}))
 
 
 class _Vote(NamedTuple):
@@ -125,13 +125,12 @@ class _Vote(NamedTuple):
 
 
 class JudgeScorer:
-    """A bound judge. `sampler_settings` is what plan makes the sampler of role `judge` from."""
+    """A bound judge; its `settings` say which checkpoint of its model it is."""
 
     reads: frozenset[str] = frozenset({"prompt"})
 
     def __init__(self, settings: Judge) -> None:
         self.settings = settings
-        self.sampler_settings = settings.sampler_settings
         self.fingerprint = settings.identity
         set_ = {name: getattr(settings, name) for name in PARAMETERS}
         self._parameters = {name: value for name, value in set_.items() if value is not None}
