@@ -16,6 +16,7 @@ from pydantic import JsonValue
 
 from labelkit import pilot
 from labelkit.directory import read_lines
+from labelkit.engine import Rules
 from labelkit.errors import Fault, RunMismatchError, SpecError, UsageError
 from labelkit.gates import Gate, check_key, parse_gate
 from labelkit.plan import Permissions, Plan, bind
@@ -64,6 +65,16 @@ class Prepared:
     directory: Path
     canaries: tuple[Canary, ...] = ()
     stop_if: tuple[Gate, ...] = ()
+
+    @property
+    def rules(self) -> Rules:
+        """How the run's replies become attempts."""
+        spec = self.plan.spec
+        return Rules(
+            self.plan.scorer,
+            truncated_fails=spec.on_truncated == "fail",
+            invalid_fails=spec.on_invalid_output == "fail",
+        )
 
     def tasks(self) -> Iterator[Task]:
         """The run's tasks in order, after shard, --task and --limit."""

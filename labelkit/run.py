@@ -31,7 +31,7 @@ from labelkit.directory import (
     refuse_changes,
     write_whole,
 )
-from labelkit.engine import Rules, replay, run_tasks, watch_canaries
+from labelkit.engine import replay, run_tasks, watch_canaries
 from labelkit.errors import LedgerCorruptError, SpecError, UsageError
 from labelkit.finish import Ending, finalise, inputs_digest
 from labelkit.interrupts import Signals, stopped
@@ -126,7 +126,13 @@ class _Run:
                     sources = [open_source(path, directory) for path in self.options.sources]
                     for _, source in sources:
                         stack.callback(source.close)
-                    check_sources(self.prepared, sources, index, self.progress.message)
+                    await check_sources(
+                        self.prepared,
+                        sources,
+                        index,
+                        self.progress.message,
+                        buys=samplers["policy"].paid,
+                    )
                     if is_new and not sources:
                         self._tell_of_siblings()
                     served = await self._check_served(samplers, directory, identity)
@@ -137,7 +143,7 @@ class _Run:
             ending = Ending(
                 self.halt.reason, self.halt.detail, self.signal, time.monotonic() - self.begun
             )
-            return await finalise(self.prepared, index, identity, self._rules(), ending)
+            return await finalise(self.prepared, index, identity, self.prepared.rules, ending)
 
     def _tell_of_siblings(self) -> None:
         """Before anything is bought: other runs may hold these very draws."""
@@ -262,7 +268,7 @@ class _Run:
             served=totals.served,
             endpoints=served,
         )
-        rules = self._rules()
+        rules = self.prepared.rules
         n_tasks = sum(1 for _ in self.prepared.tasks())
         workers = _workers(samplers["policy"])
 
@@ -303,7 +309,7 @@ class _Run:
         """Run n random tasks in full, say what they tell of the whole, and stop where asked to."""
         chosen = choose(self.prepared.tasks(), n)
         pilot = Pilot(n_tasks=sum(1 for _ in self.prepared.tasks()))
-        recipe, rules, begun = self.plan.recipe(), self._rules(), time.monotonic()
+        recipe, rules, begun = self.plan.recipe(), self.prepared.rules, time.monotonic()
         before = index.catch_up().sent
         self.progress.start(len(chosen), self.plan.spec.k, fleets)
         await run_tasks(iter(chosen), recipe, rules, index, live, workers=workers)
@@ -318,13 +324,6 @@ class _Run:
         condition = pilot.stopped_by(self.prepared.stop_if)
         if condition is not None:
             self.halt.stop("pilot", condition)
-
-    def _rules(self) -> Rules:
-        return Rules(
-            self.plan.scorer,
-            truncated_fails=self.plan.spec.on_truncated == "fail",
-            invalid_fails=self.plan.spec.on_invalid_output == "fail",
-        )
 
     async def _drained(self, work: asyncio.Task[None]) -> None:
         """Wait for the work; once interrupted, what is in flight has DRAIN_S to come in."""
