@@ -100,6 +100,12 @@ def prompt_of(task: Task) -> JsonValue:
     return task.prompt if isinstance(task.prompt, str) else list(task.prompt)
 
 
+def tool_calls_of(attempt: Attempt) -> list[JsonValue]:
+    """The tool calls of a reply as a row shows them; empty where there is none."""
+    reply = attempt.sampled.reply
+    return [call.model_dump(mode="json") for call in reply.tool_calls] if reply else []
+
+
 def answer_of(attempt: Attempt) -> JsonValue:
     """What the attempt answered: the extracted text, else the parsed object, else nothing."""
     verdict = attempt.score or attempt.abstention
