@@ -15,6 +15,7 @@ import json
 import math
 import os
 import random
+import re
 import tempfile
 import zlib
 from array import array
@@ -30,6 +31,9 @@ from labelkit.codec import strict_loads
 from labelkit.errors import Fault, SpecError, UsageError
 
 FORMATS = (".jsonl", ".json", ".csv", ".parquet")
+_ENDINGS = tuple(ending + packed for ending in FORMATS for packed in ("", ".gz", ".zst"))
+_CONTENT_ADDRESS = re.compile(r"[0-9a-f]{30,128}")
+"""Names that a cache of data sets gives to contents, and links to."""
 _MAX_CELL = 2**31 - 1
 
 
@@ -86,6 +90,11 @@ class RowFile:
             problem = "is not a file" if path.exists() else "does not exist"
             fix = f"the path starts at the spec's folder, {os.fspath(path.parent.resolve())} here"
             raise SpecError([Fault(problem, self.shown, fix=fix)])
+        target = path.resolve().name.lower()
+        if not (target.endswith(_ENDINGS) or _CONTENT_ADDRESS.fullmatch(target)):
+            # A link in a stranger's folder must not make a table of a key or a password file.
+            problem = f"is a link to {path.resolve()}, which is of no format that labelkit reads"
+            raise SpecError([Fault(problem, self.shown, fix="name a file of rows")])
         if self.format == ".parquet":
             _pyarrow()
         if self.compression == "zst":

@@ -238,3 +238,17 @@ def test_a_missing_library_is_told_with_the_command_that_installs_it(
 )
 def test_dotted_paths_reach_into_objects_and_lists(path: str, value: object) -> None:
     assert lookup({"a": {"b": [1, {"c": None}]}, "x.y": "dotted key"}, path) == value
+
+
+def test_a_link_to_what_is_no_file_of_rows_is_refused(tmp_path: Path) -> None:
+    """A key file read as csv would be a table of its lines."""
+    key = write(tmp_path, "id_ed25519", "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNz\n")
+    (tmp_path / "tasks.csv").symlink_to(key)
+    with pytest.raises(SpecError, match=r"is a link to .*id_ed25519, which is of no format"):
+        RowFile(tmp_path / "tasks.csv")
+
+
+@pytest.mark.parametrize("name", ["other.jsonl", "a" * 40, "0123456789abcdef" * 4])
+def test_a_link_into_a_cache_of_data_sets_is_followed(tmp_path: Path, name: str) -> None:
+    (tmp_path / "tasks.jsonl").symlink_to(write(tmp_path, name, '{"a": 1}\n'))
+    assert list(RowFile(tmp_path / "tasks.jsonl")) == [SourceRow(1, {"a": 1})]

@@ -21,6 +21,7 @@ from labelkit.prepare import Prepared
 from labelkit.prices import Projection
 from labelkit.records import Request
 from labelkit.report.text import money, number, plain
+from labelkit.samplers.endpoints import shown_urls
 from labelkit.sources import held_draws, lacking_draws
 
 
@@ -56,6 +57,7 @@ def preview(prepared: Prepared) -> str:
         *([f"  in --from: {plan.sources:,}"] if prepared.options.sources else []),
         f"  to make: {most if plan.to_make else ''}{plan.to_make:,}",
         *_cost_lines(plan, judged=bool(prepared.plan.scorer_settings.judges)),
+        *(f"endpoint: {plain(url)}" for url in shown_urls(prepared.plan.sampler)),
         f"run directory: {plain(str(prepared.directory))}"
         + ("" if (prepared.directory / "run.json").exists() else " (new)"),
         "nothing was sent and nothing was written",
