@@ -41,6 +41,7 @@ from labelkit.limits import Budget, Fleet, Halt, Halted, Limits, LimitSettings
 from labelkit.live import Live, Observer
 from labelkit.loop import calm_collector, fastest_loop
 from labelkit.pilot import Pilot, choose
+from labelkit.plan import scorer_at
 from labelkit.prepare import Prepared, refuse_fewer
 from labelkit.prices import unpriced
 from labelkit.prompt import Renderer
@@ -159,8 +160,9 @@ class _Run:
                 hint="check `where`, --task, --limit and the task file",
             )
         document = self.plan.document
+        judged = scorer_at(self.plan.spec, self.plan.command)
         faults = [
-            document.fault(("sampler",) if role == "policy" else ("scorer",), f"{role}: {problem}")
+            document.fault(("sampler",) if role == "policy" else judged, f"{role}: {problem}")
             for role, settings in self.plan.sampler_settings.items()
             for problem in samplers[role].check(Renderer(settings).render(task))
         ]

@@ -128,7 +128,11 @@ SPECS: dict[str, tuple[dict[str, Any] | str, list[str]]] = {
     "bad pattern": (changed(scorer={"regex": "("}), ["scorer.regex", "RE2"]),
     "code without leave": (
         changed(scorer={"python": "s.py:f"}),
-        ["scorer", "s.py:f", "--allow-code"],
+        ["scorer: python: `s.py:f`", "--allow-code"],
+    ),
+    "code without a function": (
+        changed(scorer={"python": "s.py"}),
+        ["scorer.python: 's.py'", "write it as `reward.py:compute_score`"],
     ),
     "verl without leave": (
         changed(scorer={"verl": "s.py:compute_score"}),
@@ -138,6 +142,7 @@ SPECS: dict[str, tuple[dict[str, Any] | str, list[str]]] = {
     # Golds
     "gold unfit for the scorer": (one(gold="three apples or four"), ["tasks[0].gold", "three"]),
     "no gold": (changed(tasks=[{"prompt": "p"}]), ["tasks[0].gold"]),
+    "gold with grouped digits": (one(gold="1_000"), ["tasks[0].gold: '1_000'", "write 1000"]),
     "gold of another type": (one(gold={"x": 1}), ["tasks[0].gold"]),
     # Inline tasks
     "task without prompt": (changed(tasks=[{"gold": 3}]), ["tasks[0]", "prompt"]),

@@ -232,3 +232,6 @@ async def test_an_embedded_judge_is_asked_and_compares_as_that_file(tmp_path: Pa
 def test_an_embedded_judge_without_a_file_is_a_fault_of_the_spec(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"scorer: .*judge\.gguf does not exist .*spec's folder"):
         with_embedded_judge(tmp_path, {"judge": EMBEDDED})
+    section = {"bar": 4, "judge": EMBEDDED}
+    with pytest.raises(SpecError, match=r"spec.yaml:\d+: best_of_n: .*judge\.gguf does not exist"):
+        with_embedded_judge(tmp_path, None, best_of_n=section)

@@ -118,7 +118,11 @@ def test_parquet_values_become_json(tmp_path: Path) -> None:
         ("t.jsonl", '{"a": ' + "9" * 5000 + "}", "t.jsonl:1: is not JSON"),
         ("t.jsonl", '\n"text"\n', "t.jsonl:2: is not a JSON object: 'text'"),
         ("t.jsonl", "[1]", "t.jsonl:1: is not a JSON object: [1]"),
-        ("t.jsonl", b'{"a": "\xff"}', "t.jsonl:1: is not UTF-8 text (byte 8)"),
+        (
+            "t.jsonl",
+            b'{"a": "\xff"}',
+            "t.jsonl:1: is not UTF-8 text (byte 8) (save it as UTF-8)",
+        ),
         ("t.jsonl", '{"a": 1} {"a": 2}', "t.jsonl:1: is not JSON: Extra data"),
         ("t.json", '{"a": 1}', "t.json:1: is not a JSON array (write an array"),
         ("t.json", '[{"a": 1},\n{"a": }]', "t.json:2: is not JSON"),
@@ -130,6 +134,8 @@ def test_parquet_values_become_json(tmp_path: Path) -> None:
         ("t.csv", 'a,b\n1,"2\n', "t.csv:2: is not csv: unexpected end of data"),
         ("t.csv", 'a,b\n1,"2"x\n', "t.csv:2: is not csv"),
         ("t.csv", b"a\n\xff\n", "is not UTF-8 text (save it as UTF-8)"),
+        ("t.csv", b"\xfe\xff\0a\0\n\0b", "t.csv: is UTF-16 text"),
+        ("t.json.gz", '[{"a": 1}]'.encode("utf-16"), "t.json.gz: is UTF-16 text"),
     ],
 )
 def test_a_bad_row_is_a_fault_with_its_line(

@@ -13,7 +13,7 @@ from labelkit.cli import app
 from labelkit.cli.recipes import AllowCode, K, Limit, Model, NoSandbox, Set, Spec, TaskIds
 
 if TYPE_CHECKING:
-    from labelkit.plan import Permissions
+    from labelkit.plan import Plan
     from labelkit.prepare import Options, Prepared
     from labelkit.samplers import SamplerSettings
     from labelkit.spec import Document
@@ -47,7 +47,7 @@ def check(
     )
     commands = _commands(document)
     prepared = _prepare_all(document, commands, options)
-    _print(document, prepared, commands)
+    _print(prepared, commands)
     if probe:
         sys.stdout.flush()
         _probe(document, commands[0], options)
@@ -99,7 +99,7 @@ def _check_sampler(prepared: Prepared) -> None:
         raise SpecError([plan.document.fault(("sampler",), problem) for problem in problems])
 
 
-def _print(document: Document, every: list[Prepared], commands: list[str]) -> None:
+def _print(every: list[Prepared], commands: list[str]) -> None:
     from labelkit.report.text import number, plain
 
     plan, survey = every[0].plan, every[0].survey
@@ -112,7 +112,7 @@ def _print(document: Document, every: list[Prepared], commands: list[str]) -> No
         f"scorer: {plan.scorer_settings.KIND}",
         f"k: {plan.spec.k}",
         f"commands: {', '.join(commands)}",
-        *_other_commands(document, commands, every[0].options.permissions),
+        *_other_commands(plan, commands),
     ]
     if survey.n_bad_golds:
         lines.append(f"dropped: {number(survey.n_bad_golds, 'task')} whose gold cannot be used")
@@ -145,26 +145,21 @@ def _model(sampler: SamplerSettings) -> str:
     return plain(f"{sampler.model} at {urls}" if urls else sampler.model)
 
 
-def _other_commands(
-    document: Document, commands: list[str], permissions: Permissions
-) -> Iterator[str]:
+def _other_commands(plan: Plan, commands: list[str]) -> Iterator[str]:
     """What the commands would say that the spec has no section for."""
-    from labelkit.errors import SpecError
-    from labelkit.plan import bind
+    from labelkit.plan import unfit
     from labelkit.recipes import REGISTRY
     from labelkit.report.text import plain
 
     able: list[str] = []
     unable: dict[str, list[str]] = {}
     for command in (each for each in REGISTRY if each not in commands):
-        try:
-            bind(document, command, permissions)
-        except SpecError as error:
-            first = error.faults[0]
-            why = ": ".join(filter(None, (first.field, first.problem)))
-            unable.setdefault(why, []).append(command)
-        else:
+        fault = unfit(plan, command)
+        if fault is None:
             able.append(command)
+        else:
+            why = ": ".join(filter(None, (fault.field, fault.problem)))
+            unable.setdefault(why, []).append(command)
     if able:
         yield f"also, by defaults: {', '.join(able)}"
     for why, names in unable.items():
