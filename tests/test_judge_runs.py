@@ -21,6 +21,7 @@ from labelkit.scorers.judge import JudgeScorer
 from labelkit.spec import load
 from tests.openai_server import OpenAIServer, Script
 from tests.openai_server.script import Ask
+from tests.recorded import printed
 from tests.runs import read_lines, run, write_spec
 from tests.scorers.scripted import ScriptedDraw
 
@@ -167,6 +168,17 @@ async def test_a_second_run_buys_no_vote(tmp_path: Path, openai_server: OpenAISe
     await go(spec, tmp_path / "run", "gates=['pass_rate == 1']")
     assert Counter(call.body["model"] for call in openai_server.calls) == before
     assert before == {"writer": 6, "judge": 12}
+
+
+async def test_malformed_verdicts_are_one_class_with_an_example_of_what_was_said(
+    tmp_path: Path, openai_server: OpenAIServer
+) -> None:
+    openai_server.script = answers(lambda ask: f"I would rather not, {ask.key[:8]}.")
+    spec = judged(tmp_path, openai_server)
+    await asyncio.to_thread(run, spec, tmp_path / "run")
+    text = printed("errors", tmp_path / "run")
+    assert text.startswith("6 × abstained · ")
+    assert "“I would rather not, " in text
 
 
 EMBEDDED = {

@@ -36,6 +36,8 @@ from labelkit.scorers import Binding, ScorerSettings
 from labelkit.scorers.judge_verdicts import Scale, parse_verdict, read_object
 
 TEMPLATE_VERSION = 1
+MAX_SAID = 120
+"""Characters of a malformed verdict that its fault shows."""
 BINARY = Scale(min=0, max=1)
 _NOT_OURS = (
     "api",
@@ -198,7 +200,7 @@ class JudgeScorer:
             try:
                 score, reason = self._read(sampled)
             except ValueError as error:
-                fault = f"malformed verdict: {error}"
+                fault = f"malformed verdict: {error}{_beginning(sampled.reply)}"
                 continue
             return _Vote(ask + 1, score, clean_text(reason))
         return _Vote(self.settings.asks, None, fault)
@@ -261,6 +263,14 @@ class JudgeScorer:
 
     async def close(self) -> None:
         return None
+
+
+def _beginning(reply: Reply | None) -> str:
+    """What a judge said instead of a verdict, as far as a message has room for it."""
+    said = " ".join(clean_text(reply.text).split()).replace("”", '"') if reply else ""
+    if not said:
+        return ""
+    return f": “{said}”" if len(said) <= MAX_SAID else f": “{said[:MAX_SAID]}…”"
 
 
 def _schema(settings: Judge) -> dict[str, JsonValue]:
