@@ -60,10 +60,7 @@ def _rows(summary: Mapping[str, Any]) -> str:
     rows = summary["rows"]
     what = number(rows["candidates"], _ROWS_ARE.get(summary["command"], "task"))
     reasons = f" ({_counts(summary['dropped'])})" if summary["dropped"] else ""
-    return (
-        f"wrote {number(rows['kept'], 'row')}, kept {rows['kept']:,}, "
-        f"dropped {rows['dropped']:,} of {what}{reasons}"
-    )
+    return f"wrote {number(rows['kept'], 'row')} from {what}, dropped {rows['dropped']:,}{reasons}"
 
 
 def _rates(summary: Mapping[str, Any]) -> list[str]:

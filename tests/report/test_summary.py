@@ -31,7 +31,7 @@ def test_few_tasks_are_listed_with_glyphs_and_rates(tmp_path: Path) -> None:
 
 def test_counts_rates_and_reasons_are_said(tmp_path: Path) -> None:
     text = text_of(recorded_run(tmp_path, MIXED))
-    assert "wrote 5 rows, kept 5, dropped 1 of 6 samples (no_answer 1)" in text
+    assert "wrote 5 rows from 6 samples, dropped 1 (no_answer 1)" in text
     assert "pass rate 50.0%" in text
     assert "over 6 scored attempts" in text
     assert "pass@k over 3 tasks: 1 50.0%, 2 66.7%" in text
