@@ -134,7 +134,7 @@ class _Run:
                         self.progress.message,
                         buys=samplers["policy"].paid,
                     )
-                    if is_new and not sources:
+                    if is_new and not sources and samplers["policy"].paid:
                         self._tell_of_siblings()
                     served = await self._check_served(samplers, directory, identity)
                 run_id = identity["run_id"]

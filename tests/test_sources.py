@@ -124,3 +124,5 @@ def test_recorded_replies_that_a_source_lacks_are_read_since_they_cost_nothing(
     run(spec, tmp_path / "two", sources=[tmp_path / "one"], progress=progress)
     assert "--from holds 14 of 24 candidate draws" in progress.messages
     assert summary(tmp_path / "two")["n_attempts"] == 24
+    run(spec, tmp_path / "three", progress=progress)
+    assert not any("holds draws of the same" in message for message in progress.messages)

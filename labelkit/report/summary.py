@@ -83,11 +83,11 @@ def _rates(summary: Mapping[str, Any]) -> list[str]:
         numbers = at_k["n_tasks"]
         whole = numbers.get("1")
         shown = [
-            f"{k} {percent(at_k[k])}" + ("" if n == whole else f" ({number(n, 'task')})")
+            f"pass@{k} {percent(at_k[k])}" + ("" if n == whole else f" ({number(n, 'task')})")
             for k, n in numbers.items()
             if (int(k) & (int(k) - 1) == 0) or k == list(numbers)[-1]
         ]
-        lines.append(f"pass@k over {number(whole, 'task')}: {', '.join(shown)}")
+        lines.append(f"{', '.join(shown)} over {number(whole, 'task')}")
     return lines
 
 

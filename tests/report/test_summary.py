@@ -34,7 +34,7 @@ def test_counts_rates_and_reasons_are_said(tmp_path: Path) -> None:
     assert "wrote 5 rows from 6 samples, dropped 1 (no_answer 1)" in text
     assert "pass rate 50.0%" in text
     assert "over 6 scored attempts" in text
-    assert "pass@k over 3 tasks: 1 50.0%, 2 66.7%" in text
+    assert "pass@1 50.0%, pass@2 66.7% over 3 tasks" in text
     assert "failed: wrong_answer 2, no_answer 1" in text
 
 
