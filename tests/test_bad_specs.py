@@ -141,7 +141,7 @@ SPECS: dict[str, tuple[dict[str, Any] | str, list[str]]] = {
     "program without leave": (changed(scorer={"command": ["rm", "x"]}), ["--allow-code"]),
     # Golds
     "gold unfit for the scorer": (one(gold="three apples or four"), ["tasks[0].gold", "three"]),
-    "no gold": (changed(tasks=[{"prompt": "p"}]), ["tasks[0].gold"]),
+    "no gold": (changed(tasks=[{"prompt": "p"}]), ["tasks[0].gold: is missing: a number"]),
     "gold with grouped digits": (one(gold="1_000"), ["tasks[0].gold: '1_000'", "write 1000"]),
     "gold of another type": (one(gold={"x": 1}), ["tasks[0].gold"]),
     # Inline tasks

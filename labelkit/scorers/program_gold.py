@@ -94,6 +94,8 @@ def read_gold(task: Task, entry_point: str | None, prelude_from_prompt: bool) ->
     gold: Any = task.gold
     if isinstance(gold, str) or (isinstance(gold, list) and all(isinstance(g, str) for g in gold)):
         gold = {"tests": gold}
+    if gold is None:
+        raise ValueError("is missing: a mapping with `tests`, `cases` or `stdin_tests`")
     if not isinstance(gold, dict):
         raise ValueError("should be a mapping with `tests`, `cases` or `stdin_tests`")
     try:
