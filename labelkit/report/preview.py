@@ -56,7 +56,8 @@ def preview(prepared: Prepared) -> str:
         f"  in the ledger: {plan.own:,}",
         *([f"  in --from: {plan.sources:,}"] if prepared.options.sources else []),
         f"  to make: {most if plan.to_make else ''}{plan.to_make:,}",
-        *_cost_lines(plan, judged=bool(prepared.plan.scorer_settings.judges)),
+        *_cost_lines(plan),
+        *_not_counted(prepared),
         *(f"endpoint: {plain(url)}" for url in shown_urls(prepared.plan.sampler)),
         f"run directory: {plain(str(prepared.directory))}"
         + ("" if (prepared.directory / "run.json").exists() else " (new)"),
@@ -65,25 +66,40 @@ def preview(prepared: Prepared) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cost_lines(plan: _Plan, *, judged: bool) -> Iterator[str]:
+def _cost_lines(plan: _Plan) -> Iterator[str]:
     """The projected cost of the draws to make, with its range."""
     cost = plan.cost
     if cost is None or not plan.to_make:
         return
-    judge = ", calls of the judge not counted" if judged else ""
     if cost.least_usd is None:
         yield "cost: unknown; set sampler.price: {input_per_mtok: USD, output_per_mtok: USD}"
     elif cost.most_usd is None:
-        yield f"cost: at least {money(cost.least_usd)}{judge}; max_tokens would bound it"
+        yield f"cost: at least {money(cost.least_usd)}; max_tokens would bound it"
     else:
         yield (
             f"cost: {money(cost.least_usd)} to {money(cost.most_usd)}"
-            f" (replies of one token, to all as long as max_tokens{judge})"
+            f" (replies of one token, to all as long as max_tokens)"
         )
     if plan.own and plan.spent_usd:
         each_usd = plan.spent_usd / plan.own
         total = money(each_usd * plan.to_make)
         yield f"  at the {money(each_usd)} that a draw has cost so far: {total}"
+
+
+def _not_counted(prepared: Prepared) -> Iterator[str]:
+    """The draws that only the replies decide on."""
+    plan = prepared.plan
+    more = [
+        *(["calls of the judge"] if plan.scorer_settings.judges else []),
+        *(["continuations of each step"] if plan.command == "step-rewards" else []),
+        *(
+            ["replicates"]
+            if plan.command == "rl-select" and "replicate" in plan.spec.rl_select
+            else []
+        ),
+    ]
+    if more:
+        yield f"not counted: {', '.join(more)}"
 
 
 def request_lines(request: Request) -> Iterator[str]:
