@@ -46,8 +46,8 @@ async def check_sources(
     *,
     buys: bool,
 ) -> None:
-    """Say what --from brings; where the policy's draws are bought, candidate draws that it lacks
-    are an error unless --top-up.
+    """Say what --from brings; candidate draws that it lacks are an error unless --top-up, or unless
+    they cost nothing and the request is the same.
 
     A run that may not buy leaves out what was never drawn, but refuses a changed request.
     """
@@ -79,9 +79,11 @@ async def check_sources(
             first += f", {changed}" if changed else ""
     say(f"--from holds {found:,} of {found + missing:,} candidate draws")
     never = prepared.options.never_buy
-    if not missing or not (buys or never):
-        return
-    if changed or not found if never else not prepared.options.top_up:
+    if never:
+        refused = bool(changed) or not found
+    else:
+        refused = (buys or bool(changed)) and not prepared.options.top_up
+    if missing and refused:
         fixes = [] if never else ["add --top-up to buy them"]
         fixes += ["make the request as it was there"] if changed or never else []
         raise UsageError(
