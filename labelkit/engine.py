@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from pydantic import JsonValue
+
 from labelkit import codec
 from labelkit.errors import DrawNotMadeError, StorageError, UsageError
 from labelkit.ledger_index import Index, Stored
@@ -141,14 +143,16 @@ class TaskDraws:
         self._refuse_other_prompt(request, key)
         self._journal_request(request, key)
         try:
-            record = await live.draw(self._task, request, key, role)
+            record, completion = await live.draw(self._task, request, key, role)
         except Halted as halted:
             return NotRun(key=key, reason=halted.reason)
         if record["kind"] == "unavailable":
             return NotRun(key=key, reason="unavailable")
         self._stored.add(record)
         live.observer.spent(record.get("spent_usd"), record.get("spent_tokens") or 0)
-        return read_sampled(record, key, request)
+        if completion is None:
+            return read_sampled(record, key, request)
+        return _read_completion(completion, key, request, record["provenance"])
 
     def announce(self, request: Request, key: DrawKey) -> None:
         """Journal a request that is about to be drawn; refuses one that replaces another."""
@@ -225,6 +229,12 @@ def read_sampled(record: Any, key: DrawKey, request: Request) -> Sampled:
         failure = Failure.model_validate(record["failure"])
         return Sampled(key=key, failure=failure, provenance=provenance)
     completion = Completion.model_validate(record["completion"])
+    return _read_completion(completion, key, request, provenance)
+
+
+def _read_completion(
+    completion: Completion, key: DrawKey, request: Request, provenance: dict[str, JsonValue]
+) -> Sampled:
     reply = read_reply(request, completion, key)
     return Sampled(key=key, completion=completion, reply=reply, provenance=provenance)
 

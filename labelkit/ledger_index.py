@@ -14,6 +14,7 @@ import os
 import sqlite3
 import zlib
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -68,12 +69,12 @@ class Stored:
 
 
 class Index:
-    """Byte ranges of each task's records, and the totals of the whole ledger, on disk.
+    """Byte ranges of each task's records but `sent`, and the totals of the whole ledger, on disk.
 
     Rebuilt from the ledger whenever it is missing, damaged or of another ledger.
     """
 
-    VERSION = 2
+    VERSION = 3
 
     def __init__(self, ledger: Path, index: Path) -> None:
         self._ledger = ledger
@@ -152,7 +153,8 @@ class Index:
             for offset, length, record in records(self._ledger, start):
                 totals.add(record)
                 last = offset, length
-                rows.append((_task_key(str(record["task"])), offset, length))
+                if record["kind"] != "sent":  # counted, and of no use to its task
+                    rows.append((_task_key(str(record["task"])), offset, length))
                 if len(rows) >= 10_000:
                     self._database.executemany("INSERT INTO records VALUES (?, ?, ?)", rows)
                     rows.clear()
@@ -180,7 +182,7 @@ class Index:
             ).fetchall()
         for offset, length in found:
             record = self._read(offset, length)
-            if record["task"] == task_id and record["kind"] != "sent":
+            if record["task"] == task_id:
                 stored.add(record)
         return stored
 
@@ -271,6 +273,7 @@ def _is_owed(record: RecordFields) -> bool:
     return isinstance(failure, dict) and bool(failure["owed"])
 
 
+@lru_cache(maxsize=4096)
 def _task_key(task_id: str) -> int:
     """A signed 64-bit stand-in for a task id; collisions are told apart by the record itself."""
     short = hashlib.blake2b(task_id.encode("utf-8", "surrogatepass"), digest_size=8).digest()

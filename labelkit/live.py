@@ -79,8 +79,11 @@ class Live:
     _moved: asyncio.Future[None] | None = None
     _door: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def draw(self, task: Task, request: Request, key: DrawKey, role: str) -> dict[str, Any]:
-        """Make one draw and journal it; returns its outcome record.
+    async def draw(
+        self, task: Task, request: Request, key: DrawKey, role: str
+    ) -> tuple[dict[str, Any], Completion | None]:
+        """Make one draw and journal it; returns its outcome record, and the completion if it is
+        one.
 
         Raises Halted when the run stopped admitting before the call was made.
         """
@@ -89,7 +92,7 @@ class Live:
         nonce = {} if filled is None else {"nonce": filled}
         tab = self.tab(call, role)
 
-        async def attempt(endpoint: int, _: int) -> dict[str, Any]:
+        async def attempt(endpoint: int, _: int) -> tuple[dict[str, Any], Completion | None]:
             if self._moved is not None and not self._moved.done():
                 self._moved.set_result(None)  # whoever waits for room looks again
             self.halt.check()
@@ -122,7 +125,7 @@ class Live:
             self.writer.append(record)
             if completion is not None:
                 self.check_served(key, completion)
-            return record
+            return record, completion
 
         try:
             if not sampler.paid:
@@ -153,7 +156,7 @@ class Live:
                 self.writer.append(self.failure_record(key, cancelled, tab))
             raise
         self.writer.append(record)
-        return record
+        return record, None
 
     async def check_reread(
         self, task: Task, request: Request, key: DrawKey, role: str, record: Mapping[str, Any]
@@ -360,13 +363,12 @@ def derived_seed(seed: int, key: DrawKey) -> int:
     return int.from_bytes(hashlib.sha256(source).digest()[:4], "big") >> 1
 
 
-def _spend(record: Mapping[str, Any]) -> Spend:
-    usage = record.get("completion", {}).get("usage", {})
-    return Spend(
-        usd=record.get("completion", {}).get("cost_usd"),
-        input_tokens=usage.get("input_tokens"),
-        output_tokens=usage.get("output_tokens"),
-    )
+def _spend(drawn: tuple[dict[str, Any], Completion | None]) -> Spend:
+    completion = drawn[1]
+    if completion is None:
+        return Spend()
+    usage = completion.usage
+    return Spend(completion.cost_usd, usage.input_tokens, usage.output_tokens)
 
 
 def failure_of(error: ProviderError, tries: int) -> Failure:
