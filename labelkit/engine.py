@@ -383,9 +383,10 @@ async def replay(
     take: Callable[[Task, Outcome, Stored], None],
 ) -> None:
     """Hand every task's outcome to `take` in task order, from the ledger alone."""
-    for task in tasks:
-        stored = index.stored(task.id)
-        take(task, await recipe(task, TaskDraws(task, stored, rules, None)), stored)
+    with index.unchanged():
+        for task in tasks:
+            stored = index.stored(task.id)
+            take(task, await recipe(task, TaskDraws(task, stored, rules, None)), stored)
 
 
 async def replay_canaries(

@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Protocol
 
 from pydantic import JsonValue
@@ -228,6 +229,8 @@ class Live:
 
     def from_sources(self, task: Task, key: DrawKey) -> list[dict[str, Any]]:
         """What the other runs hold of a draw (outcome and scores), as records for this ledger."""
+        if not self.sources:
+            return []
         slot = (key.stage, key.request, key.sample_index)
         held = [(run_id, index.stored(task.id)) for run_id, index in self.sources]
         for run_id, stored in held:
@@ -280,7 +283,7 @@ class Live:
         return self.record(
             "completion",
             key,
-            completion=completion.model_dump(mode="json", exclude_defaults=True),
+            completion=completion.as_json(),
             **tab.settled(
                 tab.worst_usd if cost_usd is None else cost_usd,
                 tab.worst_tokens if n_tokens is None else n_tokens,
@@ -299,7 +302,7 @@ class Live:
 
     def _provenance(self, tab: Tab) -> dict[str, JsonValue]:
         return {
-            "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "at": _now(),
             "duration_s": round(time.monotonic() - tab.begun_s, 4),
             "tries": tab.tries,
         }
@@ -317,7 +320,8 @@ class Live:
 @dataclass(slots=True)
 class Tab:
     """What the tries of one draw may cost. `lost`: tries that may have been charged for although
-    they brought no reply; each counts as its worst case."""
+    they brought no reply; each counts as its worst case. Records say nothing of what is unknown or
+    none, as there are millions of them."""
 
     worst_usd: float | None
     worst_tokens: int | None
@@ -328,25 +332,30 @@ class Tab:
     """When the last try went out, on the monotonic clock."""
 
     def worst(self) -> dict[str, JsonValue]:
-        """What a `sent` record says; nothing of what is unknown."""
-        known = {"worst_usd": self.worst_usd, "worst_tokens": self.worst_tokens}
-        return {name: value for name, value in known.items() if value is not None}
+        """What a `sent` record says."""
+        said: dict[str, JsonValue] = {}
+        if self.worst_usd is not None:
+            said["worst_usd"] = self.worst_usd
+        if self.worst_tokens is not None:
+            said["worst_tokens"] = self.worst_tokens
+        return said
 
     def settled(self, usd: float | None, n_tokens: int | None) -> dict[str, JsonValue]:
-        """What an outcome record says to settle the `sent` records of its draw; nothing of what is
-        unknown or none, as there are millions of records."""
+        """What an outcome record says to settle the `sent` records of its draw."""
         if self.lost and self.worst_usd is not None:
             usd = (usd or 0.0) + self.lost * self.worst_usd
         if self.lost and self.worst_tokens is not None:
             n_tokens = (n_tokens or 0) + self.lost * self.worst_tokens
-        told: dict[str, JsonValue] = {
-            "tries": self.tries if self.paid else 0,
-            "reserved_pico": to_pico(self.worst_usd) * self.tries or None,
-            "reserved_tokens": (self.worst_tokens or 0) * self.tries or None,
-            "spent_usd": usd,
-            "spent_tokens": n_tokens,
-        }
-        return {name: value for name, value in told.items() if value is not None}
+        said: dict[str, JsonValue] = {"tries": self.tries if self.paid else 0}
+        if self.tries and self.worst_usd:
+            said["reserved_pico"] = to_pico(self.worst_usd) * self.tries
+        if self.tries and self.worst_tokens:
+            said["reserved_tokens"] = self.worst_tokens * self.tries
+        if usd is not None:
+            said["spent_usd"] = usd
+        if n_tokens is not None:
+            said["spent_tokens"] = n_tokens
+        return said
 
 
 def _copied(record: Mapping[str, Any], run_id: str) -> dict[str, Any]:
@@ -355,6 +364,17 @@ def _copied(record: Mapping[str, Any], run_id: str) -> dict[str, Any]:
     if "provenance" in record:
         copy["provenance"] = {"run_id": run_id, **record["provenance"]}
     return copy
+
+
+def _now() -> str:
+    """ISO 8601 in UTC, to the millisecond."""
+    second, fraction = divmod(time.time(), 1)
+    return f"{_to_the_second(int(second))}.{int(fraction * 1000):03d}+00:00"
+
+
+@lru_cache(maxsize=1)
+def _to_the_second(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def derived_seed(seed: int, key: DrawKey) -> int:

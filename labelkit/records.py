@@ -155,12 +155,32 @@ class Completion(Record):
     response_id: str | None = None
     logprobs: JsonValue = None
 
+    def as_json(self) -> dict[str, Json]:
+        """All fields that are set; `Completion.model_validate` reads them back."""
+        usage = _set(self.usage)
+        fields: dict[str, Json] = {"text": self.text}
+        for name in ("reasoning", "finish_reason", "cost_usd", "model_served", "response_id"):
+            value = getattr(self, name)
+            if value is not None:
+                fields[name] = value
+        if self.tool_calls:
+            fields["tool_calls"] = [_set(call) for call in self.tool_calls]
+        if usage:
+            fields["usage"] = usage
+        if self.logprobs is not None:
+            fields["logprobs"] = self.logprobs
+        return fields
+
     @property
     def digest(self) -> str:
         """sha256 hex over what a scorer can see: text, reasoning, tool calls, finish reason."""
         calls: list[JsonValue] = [[each.name, each.arguments, each.id] for each in self.tool_calls]
         visible = [self.text, self.reasoning, calls, self.finish_reason, self.logprobs]
         return hashlib.sha256(canonical(visible)).hexdigest()
+
+
+def _set(record: Record) -> dict[str, Json]:
+    return {name: value for name, value in vars(record).items() if value is not None}
 
 
 class Failure(Record):

@@ -197,8 +197,7 @@ def _tool_calls(said: JsonValue) -> Iterator[ToolCall]:
 
 def _count(said: JsonValue, name: str) -> int | None:
     value = said.get(name) if isinstance(said, dict) else None
-    usable = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    return value if usable and isinstance(value, int) else None
+    return value if type(value) is int and value >= 0 else None  # True is no count
 
 
 def _text(value: JsonValue) -> str | None:
