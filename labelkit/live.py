@@ -12,7 +12,7 @@ import hashlib
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Protocol
@@ -218,7 +218,7 @@ class Live:
     async def _sample(self, sampler: Sampler, call: Call, endpoint: int) -> Completion | None:
         """The foreign border of the provider call: whatever it raises becomes a ProviderError."""
         if endpoint:
-            call = call.model_copy(update={"endpoint": endpoint})
+            call = replace(call, endpoint=endpoint)
         try:
             return await sampler.sample(call)
         except LabelkitError:

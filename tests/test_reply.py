@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -75,7 +76,7 @@ def test_what_came_with_the_text_is_carried() -> None:
 
 
 def test_the_stage_of_the_draw_is_carried() -> None:
-    key = KEY.model_copy(update={"stage": "judge/0/1"})
+    key = replace(KEY, stage="judge/0/1")
     assert read_reply(Request(model="m"), Completion(text="x"), key).stage == "judge/0/1"
 
 
