@@ -229,8 +229,6 @@ class Live:
 
     def from_sources(self, task: Task, key: DrawKey) -> list[dict[str, Any]]:
         """What the other runs hold of a draw (outcome and scores), as records for this ledger."""
-        if not self.sources:
-            return []
         slot = (key.stage, key.request, key.sample_index)
         held = [(run_id, index.stored(task.id)) for run_id, index in self.sources]
         for run_id, stored in held:

@@ -245,7 +245,20 @@ class Reply(Record):
     logprobs: Json = None
 
 
-class Score(Record):
+class _Verdict(Record):
+    def as_json(self) -> dict[str, Json]:
+        """The fields that do not hold their default; the class's `model_validate` reads them."""
+        fields: Any = vars(self)
+        if fields["detail"]:
+            return self.model_dump(mode="json", exclude_defaults=True)
+        kept = {name: value for name, value in fields.items() if value is not None}
+        del kept["detail"]
+        if kept.get("no_answer") is False:
+            del kept["no_answer"]
+        return kept
+
+
+class Score(_Verdict):
     """A scorer's verdict.
 
     value: in [0, 1]. `answer` is the extracted text that was judged, `span` its half-open character
@@ -263,7 +276,7 @@ class Score(Record):
     detail: dict[str, Json] = Field(default_factory=dict)
 
 
-class Abstention(Record):
+class Abstention(_Verdict):
     """A comparison that cannot be decided (time, size, unknown form, no quorum): unscored."""
 
     reason: str
