@@ -143,7 +143,7 @@ def test_a_text_without_tags_is_left_alone(text: str) -> None:
     ],
 )
 def test_a_megabyte_is_read_in_linear_time(text: str) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     read(text)
     read(text, SOLVER)
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
