@@ -60,11 +60,16 @@ def canonical(value: JsonValue) -> bytes:
 
 def loads(raw: bytes) -> JsonValue:
     """Read JSON that labelkit wrote itself; integers of any size stay exact."""
-    if _LONG_DIGITS in raw.translate(_AS_ZERO):
+    if has_long_integers(raw):
         value: JsonValue = json.loads(raw)
         return value
     fast: JsonValue = orjson.loads(raw)
     return fast
+
+
+def has_long_integers(raw: bytes) -> bool:
+    """Whether JSON may hold integers beyond 64 bits, which orjson reads as floats."""
+    return _LONG_DIGITS in raw.translate(_AS_ZERO)
 
 
 def strict_loads(text: str | bytes) -> JsonValue:

@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from pydantic import JsonValue
+
 from labelkit import codec
 from labelkit.errors import DrawNotMadeError, StorageError, UsageError
 from labelkit.ledger_index import Index, Stored
@@ -36,6 +38,7 @@ from labelkit.records import (
     Scorer,
     StopReason,
     Task,
+    Verdict,
 )
 from labelkit.reply import read_reply
 
@@ -112,13 +115,13 @@ class TaskDraws:
         record: Any = self._stored.scores.get((slot, score_key))
         if record is not None and self._live is not None and self._live.retry_errors:
             record = record if "error" not in record else None
-        if record is None:
-            if self._live is None:
-                return NotRun(key=sampled.key, reason="not_scored")
-            record = await self._ask_scorer(sampled, score_key)
-            if record is None:
-                return NotRun(key=sampled.key, reason=self._live.halt.reason or "not_scored")
-        return read_attempt(sampled, record)
+        if record is not None:
+            return read_attempt(sampled, record)
+        scored = None if self._live is None else await self._ask_scorer(sampled, score_key)
+        if scored is not None:
+            return scored
+        halted = self._live and self._live.halt.reason
+        return NotRun(key=sampled.key, reason=halted or "not_scored")
 
     def _owed(self, outcome: Any) -> bool:
         if self._live is None or outcome["kind"] == "completion":
@@ -128,27 +131,30 @@ class TaskDraws:
     async def _draw(self, request: Request, key: DrawKey, role: str) -> Sampled | NotRun:
         live = self._live
         assert live is not None
-        for record in live.from_sources(self._task, key):
-            self._journal_request(request, key)
-            live.writer.append(record)
-            self._stored.add(record)
-        slot = (key.stage, key.request, key.sample_index)
-        found: Any = self._stored.completions.get(slot) or self._stored.failures.get(slot)
-        if found is not None and not self._owed(found):
-            return read_sampled(found, key, request)
+        if live.sources:
+            for record in live.from_sources(self._task, key):
+                self._journal_request(request, key)
+                live.writer.append(record)
+                self._stored.add(record)
+            slot = (key.stage, key.request, key.sample_index)
+            found: Any = self._stored.completions.get(slot) or self._stored.failures.get(slot)
+            if found is not None and not self._owed(found):
+                return read_sampled(found, key, request)
         if live.halt.reason is not None:
             return NotRun(key=key, reason=live.halt.reason)
         self._refuse_other_prompt(request, key)
         self._journal_request(request, key)
         try:
-            record = await live.draw(self._task, request, key, role)
+            record, completion = await live.draw(self._task, request, key, role)
         except Halted as halted:
             return NotRun(key=key, reason=halted.reason)
         if record["kind"] == "unavailable":
             return NotRun(key=key, reason="unavailable")
         self._stored.add(record)
         live.observer.spent(record.get("spent_usd"), record.get("spent_tokens") or 0)
-        return read_sampled(record, key, request)
+        if completion is None:
+            return read_sampled(record, key, request)
+        return _read_completion(completion, key, request, record["provenance"])
 
     def announce(self, request: Request, key: DrawKey) -> None:
         """Journal a request that is about to be drawn; refuses one that replaces another."""
@@ -189,7 +195,7 @@ class TaskDraws:
         seen = self._context + completion.digest.encode("ascii")
         return hashlib.sha256(seen).hexdigest()[:32]
 
-    async def _ask_scorer(self, sampled: Sampled, score_key: str) -> dict[str, Any] | None:
+    async def _ask_scorer(self, sampled: Sampled, score_key: str) -> Attempt | None:
         """The foreign border of the scorer call. None: the run stopped before it could decide."""
         assert sampled.reply is not None
         assert self._live is not None
@@ -202,6 +208,7 @@ class TaskDraws:
             "sample_index": key.sample_index,
             "key": score_key,
         }
+        verdict: Verdict | None = None
         try:
             verdict = await self._rules.scorer.score(self._task, sampled.reply, self)
         except DrawNotMadeError:
@@ -212,10 +219,12 @@ class TaskDraws:
             record["error"] = f"{type(error).__name__}: {codec.clean_text(str(error))}"[:1000]
         else:
             name = "score" if isinstance(verdict, Score) else "abstention"
-            record[name] = verdict.model_dump(mode="json", exclude_defaults=True)
+            record[name] = verdict.as_json()
         self._live.writer.append(record)
         self._stored.add(record)
-        return record
+        if verdict is None or verdict.detail:  # a detail is what its JSON says
+            return read_attempt(sampled, record)
+        return _judged(sampled, verdict)
 
 
 def read_sampled(record: Any, key: DrawKey, request: Request) -> Sampled:
@@ -225,6 +234,12 @@ def read_sampled(record: Any, key: DrawKey, request: Request) -> Sampled:
         failure = Failure.model_validate(record["failure"])
         return Sampled(key=key, failure=failure, provenance=provenance)
     completion = Completion.model_validate(record["completion"])
+    return _read_completion(completion, key, request, provenance)
+
+
+def _read_completion(
+    completion: Completion, key: DrawKey, request: Request, provenance: dict[str, JsonValue]
+) -> Sampled:
     reply = read_reply(request, completion, key)
     return Sampled(key=key, completion=completion, reply=reply, provenance=provenance)
 
@@ -257,16 +272,16 @@ def read_attempt(sampled: Sampled, record: Any) -> Attempt:
         reason = f"scorer: {record['error']}"
         return Attempt(sampled=sampled, stop_reason="scorer_error", reason=reason)
     if "abstention" in record:
-        abstention = Abstention.model_validate(record["abstention"])
-        return Attempt(
-            sampled=sampled,
-            stop_reason="abstained",
-            abstention=abstention,
-            reason=abstention.reason,
-        )
-    score = Score.model_validate(record["score"])
-    stop: StopReason = "no_answer" if score.no_answer else "completed"
-    return Attempt(sampled=sampled, stop_reason=stop, score=score, reason=score.reason)
+        return _judged(sampled, Abstention.model_validate(record["abstention"]))
+    return _judged(sampled, Score.model_validate(record["score"]))
+
+
+def _judged(sampled: Sampled, verdict: Verdict) -> Attempt:
+    if isinstance(verdict, Abstention):
+        stop: StopReason = "abstained"
+        return Attempt(sampled=sampled, stop_reason=stop, abstention=verdict, reason=verdict.reason)
+    stop = "no_answer" if verdict.no_answer else "completed"
+    return Attempt(sampled=sampled, stop_reason=stop, score=verdict, reason=verdict.reason)
 
 
 def _failed(sampled: Sampled, stop: StopReason, reason: str, fails: bool) -> Attempt:
@@ -373,9 +388,10 @@ async def replay(
     take: Callable[[Task, Outcome, Stored], None],
 ) -> None:
     """Hand every task's outcome to `take` in task order, from the ledger alone."""
-    for task in tasks:
-        stored = index.stored(task.id)
-        take(task, await recipe(task, TaskDraws(task, stored, rules, None)), stored)
+    with index.unchanged():
+        for task in tasks:
+            stored = index.stored(task.id)
+            take(task, await recipe(task, TaskDraws(task, stored, rules, None)), stored)
 
 
 async def replay_canaries(

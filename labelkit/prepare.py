@@ -88,6 +88,17 @@ class Prepared:
         return itertools.islice(tasks, self.options.limit)
 
     @property
+    def n_tasks(self) -> int:
+        """How many `tasks` gives."""
+        options, n = self.options, self.survey.n_tasks
+        if options.task_ids:
+            return sum(1 for _ in self.tasks())
+        if options.shard is not None:
+            part, parts = options.shard
+            n = len(range(part - 1, n, parts))
+        return n if options.limit is None else min(n, options.limit)
+
+    @property
     def whole(self) -> bool:
         """No flag leaves tasks out, so what the source dropped belongs to this run's account."""
         return self.options.limit is None and not self.options.task_ids and not self.options.shard

@@ -363,7 +363,7 @@ def _plus(total: int | None, more: int | None) -> int | None:
 
 def _total(values: Sequence[Any]) -> Any:
     """The sum; None where a value is unknown or there is none."""
-    return None if not values or any(value is None for value in values) else sum(values)
+    return None if not values or None in values else sum(values)
 
 
 def slice_value(task: Task, path: str) -> JsonValue | Missing:

@@ -271,7 +271,6 @@ class _Run:
             endpoints=served,
         )
         rules = self.prepared.rules
-        n_tasks = sum(1 for _ in self.prepared.tasks())
         workers = _workers(samplers["policy"])
 
         async def all_work() -> None:
@@ -292,7 +291,7 @@ class _Run:
                     say = self.progress.message
                     await batches_of(self.prepared, live, index, rules, budget, say).run()
                 index.catch_up()
-            self.progress.start(n_tasks, self.plan.spec.k, fleets)
+            self.progress.start(self.prepared.n_tasks, self.plan.spec.k, fleets)
             tasks = self.prepared.tasks()
             await run_tasks(tasks, self.plan.recipe(), rules, index, live, workers=workers)
 
@@ -310,7 +309,7 @@ class _Run:
     ) -> None:
         """Run n random tasks in full, say what they tell of the whole, and stop where asked to."""
         chosen = choose(self.prepared.tasks(), n)
-        pilot = Pilot(n_tasks=sum(1 for _ in self.prepared.tasks()))
+        pilot = Pilot(n_tasks=self.prepared.n_tasks)
         recipe, rules, begun = self.plan.recipe(), self.prepared.rules, time.monotonic()
         before = index.catch_up().sent
         self.progress.start(len(chosen), self.plan.spec.k, fleets)

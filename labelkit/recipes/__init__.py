@@ -75,8 +75,9 @@ async def draw_all(
     """Draw several samples at once, in the order of `indexes`; one error cancels the others."""
     if not draw.waits:
         return [await draw(request, stage=stage, sample_index=index) for index in indexes]
+    loop = asyncio.get_running_loop()
     pending = [
-        asyncio.ensure_future(draw(request, stage=stage, sample_index=index)) for index in indexes
+        loop.create_task(draw(request, stage=stage, sample_index=index)) for index in indexes
     ]
     try:
         return await asyncio.gather(*pending)

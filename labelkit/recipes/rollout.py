@@ -85,7 +85,12 @@ def _row(task: Task, request: Request, attempt: Attempt) -> Row:
         "reasoning": reply.reasoning,
         "answer": answer_of(attempt),
         "gold": task.gold,
-        "score": score.model_dump(mode="json", include={"value", "passed", "reason", "detail"}),
+        "score": {
+            "value": score.value,
+            "passed": score.passed,
+            "reason": score.reason,
+            "detail": score.detail,
+        },
         "stop_reason": attempt.stop_reason,
     }
     if reply.tool_calls:
