@@ -22,13 +22,14 @@ from labelkit.engine import Rules, TaskDraws
 from labelkit.errors import Fault, ProviderError, UsageError
 from labelkit.ledger_index import Index
 from labelkit.limits import Budget, Clock, Spend
-from labelkit.live import Live, Tab, failure_of
+from labelkit.live import Live, failure_of
 from labelkit.plan import Plan
 from labelkit.prepare import Prepared
 from labelkit.records import Completion, DrawKey, Request, Sampler, Task
 from labelkit.samplers import BatchSettings
 from labelkit.samplers.batches import BatchApi
 from labelkit.samplers.protocol import Unreadable
+from labelkit.tab import Tab
 
 FAILED_AT_MOST = 3
 """A draw that failed so often in batches is left to the ordinary way."""

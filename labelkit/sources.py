@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from labelkit.attempts import first_difference
 from labelkit.directory import read_identity, read_json
-from labelkit.engine import Rules, TaskDraws, first_difference
+from labelkit.engine import Rules, TaskDraws
 from labelkit.errors import UsageError
 from labelkit.ledger_index import Index, Stored
 from labelkit.prepare import Prepared

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from labelkit import codec
+from labelkit.attempts import read_attempt, read_sampled, settled_by_rule
 from labelkit.directory import read_identity, read_json, read_lines
-from labelkit.engine import read_attempt, read_sampled, settled_by_rule
 from labelkit.ledger_index import Index, Stored, Totals
 from labelkit.records import Attempt, DrawKey, Outcome, Request, Sampled, Task
 from labelkit.rows import task_line
