@@ -19,6 +19,9 @@ _AS_ZERO = bytes.maketrans(b"123456789", b"000000000")
 _LONG_DIGITS = b"0" * 19
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+"""How a text begins that an editor or a spreadsheet saved as UTF-16."""
+
 MAX_DEPTH = 100
 """Levels of nesting that every later step (validation, ledger, rows) is sure to carry."""
 
@@ -57,11 +60,16 @@ def canonical(value: JsonValue) -> bytes:
 
 def loads(raw: bytes) -> JsonValue:
     """Read JSON that labelkit wrote itself; integers of any size stay exact."""
-    if _LONG_DIGITS in raw.translate(_AS_ZERO):
+    if has_long_integers(raw):
         value: JsonValue = json.loads(raw)
         return value
     fast: JsonValue = orjson.loads(raw)
     return fast
+
+
+def has_long_integers(raw: bytes) -> bool:
+    """Whether JSON may hold integers beyond 64 bits, which orjson reads as floats."""
+    return _LONG_DIGITS in raw.translate(_AS_ZERO)
 
 
 def strict_loads(text: str | bytes) -> JsonValue:

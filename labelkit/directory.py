@@ -198,16 +198,20 @@ class RunFiles:
         return self._directory / f".{name}.partial"
 
     def write(self, name: str, line: JsonValue) -> None:
-        with self._told(name):
+        try:
             self._open[name].write(codec.dumps(line) + b"\n")
+        except OSError as error:
+            raise self._unwritten(name, error) from None
 
     def publish(self, summary: JsonValue) -> None:
         """Put all files in place; until this returns the old ones stand."""
         for name, file in self._open.items():
-            with self._told(name):
+            try:
                 file.flush()
                 os.fsync(file.fileno())
                 file.close()
+            except OSError as error:
+                raise self._unwritten(name, error) from None
         for name in FILES:
             os.replace(self._temporary(name), self._directory / name)
         write_whole(self._directory / "summary.json", codec.pretty(summary))
@@ -218,13 +222,8 @@ class RunFiles:
             with contextlib.suppress(OSError):  # on a full disk what is left in its buffer
                 file.close()
 
-    @contextlib.contextmanager
-    def _told(self, name: str) -> Iterator[None]:
-        """A write that fails, with the file's name and what to do."""
-        try:
-            yield
-        except OSError as error:
-            raise StorageError(
-                f"{self._directory / name}: {error.strerror}",
-                hint="free some space and run the same command again; no sample is lost",
-            ) from None
+    def _unwritten(self, name: str, error: OSError) -> StorageError:
+        return StorageError(
+            f"{self._directory / name}: {error.strerror}",
+            hint="free some space and run the same command again; no sample is lost",
+        )

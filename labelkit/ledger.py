@@ -2,8 +2,9 @@
 
 One JSON record a line, its CRC-32 as the last member, one `os.write` a record, one writer for the
 life of a run (flock). A record is acknowledged when its write returned: a killed process loses
-nothing, a power cut at most the last second or hundred records. An unterminated last line is what
-a kill leaves and is set aside; a bad record anywhere else is corruption and is refused.
+nothing, a power cut at most the last hundred records or, where more come in, the last second's. An
+unterminated last line is what a kill leaves and is set aside; a bad record anywhere else is
+corruption and is refused.
 
 Nothing here knows what a recipe or a scorer is.
 """
@@ -30,6 +31,7 @@ RecordFields = dict[str, JsonValue]
 
 SYNC_EVERY_RECORDS = 100
 SYNC_EVERY_S = 1.0
+SYNC_APART_S = 0.05
 HOLD_S = 30.0
 
 _CRC_BYTES = len(',"crc":"00000000"}\n')
@@ -90,7 +92,8 @@ def decode(line: bytes) -> RecordFields | None:
 class Writer:
     """Appends to a ledger file. One at a time, under the run's `Lock`.
 
-    `sync_records`: how many records may be unsynced at a power cut; None: only the clock counts.
+    `sync_records`: from how many unsynced records on they are synced, though no more often than
+    every `SYNC_APART_S`; None: only the clock counts.
     When the disk refuses a write, `on_blocked` is told once and records are held in memory, to be
     written when space is free again; `close` gives up after `HOLD_S` and raises StorageError.
     """
@@ -113,6 +116,7 @@ class Writer:
         self._synced_at = time.monotonic()
         self._syncer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledger-sync")
         self._syncing: Future[None] | None = None
+        self._sync_begun_at = -SYNC_APART_S
         self._covered = 0
         _sync_directory(path.parent)
 
@@ -140,12 +144,16 @@ class Writer:
             self.sync()
 
     def _sync_behind(self, limit: int) -> None:
-        """Sync in a thread from half of `limit` on, so that the disk holds up the event loop only
-        where it falls behind: more than `limit` records are never unsynced."""
-        if self._syncing is not None and (self._syncing.done() or self._unsynced >= limit):
+        """Sync in a thread, so that the disk holds up the event loop only where it takes longer
+        than the time whose records may be lost. Syncs stand apart, as each one slows the writes
+        beside it."""
+        if self._unsynced < limit:
+            return
+        since_s = time.monotonic() - self._sync_begun_at
+        if self._syncing is not None and (self._syncing.done() or since_s >= SYNC_EVERY_S):
             self._settle()
-        if self._syncing is None and self._unsynced >= limit // 2:
-            self._covered = self._unsynced
+        if self._syncing is None and self._unsynced >= limit and since_s >= SYNC_APART_S:
+            self._covered, self._sync_begun_at = self._unsynced, time.monotonic()
             self._syncing = self._syncer.submit(os.fdatasync, self._file)
 
     def _settle(self) -> None:

@@ -14,6 +14,7 @@ import os
 import sqlite3
 import zlib
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -68,12 +69,12 @@ class Stored:
 
 
 class Index:
-    """Byte ranges of each task's records, and the totals of the whole ledger, on disk.
+    """Byte ranges of each task's records but `sent`, and the totals of the whole ledger, on disk.
 
     Rebuilt from the ledger whenever it is missing, damaged or of another ledger.
     """
 
-    VERSION = 2
+    VERSION = 3
 
     def __init__(self, ledger: Path, index: Path) -> None:
         self._ledger = ledger
@@ -111,6 +112,7 @@ class Index:
             run("DELETE FROM records")
             run("DELETE FROM state")
             self._keep("version", self.VERSION)
+        self._is_empty = self._state("indexed_to") is None
 
     def _state(self, name: str) -> Any:
         row = self._database.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()
@@ -152,7 +154,8 @@ class Index:
             for offset, length, record in records(self._ledger, start):
                 totals.add(record)
                 last = offset, length
-                rows.append((_task_key(str(record["task"])), offset, length))
+                if record["kind"] != "sent":  # counted, and of no use to its task
+                    rows.append((_task_key(str(record["task"])), offset, length))
                 if len(rows) >= 10_000:
                     self._database.executemany("INSERT INTO records VALUES (?, ?, ?)", rows)
                     rows.clear()
@@ -164,6 +167,7 @@ class Index:
                 self._keep("indexed_to", last[0] + last[1])
                 self._keep("totals", totals.state())
             self._database.execute("COMMIT")
+            self._is_empty &= last is None
         except BaseException:
             if self._database.in_transaction:  # sqlite may have ended it
                 self._database.execute("ROLLBACK")
@@ -173,6 +177,8 @@ class Index:
     def stored(self, task_id: str) -> Stored:
         """What the ledger (as last caught up with) holds of a task, in order of writing."""
         stored = Stored()
+        if self._is_empty:
+            return stored
         with self._named():
             found = self._database.execute(
                 "SELECT offset, length FROM records WHERE task = ? ORDER BY offset",
@@ -180,9 +186,19 @@ class Index:
             ).fetchall()
         for offset, length in found:
             record = self._read(offset, length)
-            if record["task"] == task_id and record["kind"] != "sent":
+            if record["task"] == task_id:
                 stored.add(record)
         return stored
+
+    @contextlib.contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """While nothing is added, looking up a task need not ask each time whether it was."""
+        with self._named():
+            self._database.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self._database.execute("ROLLBACK")
 
     def task_ids(self) -> Iterator[str]:
         """Every task that the ledger (as last caught up with) names, in order of appearance."""
@@ -271,6 +287,7 @@ def _is_owed(record: RecordFields) -> bool:
     return isinstance(failure, dict) and bool(failure["owed"])
 
 
+@lru_cache(maxsize=4096)
 def _task_key(task_id: str) -> int:
     """A signed 64-bit stand-in for a task id; collisions are told apart by the record itself."""
     short = hashlib.blake2b(task_id.encode("utf-8", "surrogatepass"), digest_size=8).digest()

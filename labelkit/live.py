@@ -12,8 +12,9 @@ import hashlib
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Protocol
 
 from pydantic import JsonValue
@@ -21,7 +22,7 @@ from pydantic import JsonValue
 from labelkit import codec
 from labelkit.errors import LabelkitError, ProviderError, UsageError
 from labelkit.ledger import Writer
-from labelkit.ledger_index import Index, to_pico
+from labelkit.ledger_index import Index
 from labelkit.limits import Fleet, Halt, Halted, Spend
 from labelkit.records import (
     NONCE_PLACEHOLDER,
@@ -39,6 +40,7 @@ from labelkit.records import (
 )
 from labelkit.samplers.endpoints import worst_usage
 from labelkit.served import Served
+from labelkit.tab import Tab
 
 _KEPT = 4096  # requests of which something is remembered: more than are ever under way
 
@@ -79,8 +81,11 @@ class Live:
     _moved: asyncio.Future[None] | None = None
     _door: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def draw(self, task: Task, request: Request, key: DrawKey, role: str) -> dict[str, Any]:
-        """Make one draw and journal it; returns its outcome record.
+    async def draw(
+        self, task: Task, request: Request, key: DrawKey, role: str
+    ) -> tuple[dict[str, Any], Completion | None]:
+        """Make one draw and journal it; returns its outcome record, and the completion if it is
+        one.
 
         Raises Halted when the run stopped admitting before the call was made.
         """
@@ -89,7 +94,7 @@ class Live:
         nonce = {} if filled is None else {"nonce": filled}
         tab = self.tab(call, role)
 
-        async def attempt(endpoint: int, _: int) -> dict[str, Any]:
+        async def attempt(endpoint: int, _: int) -> tuple[dict[str, Any], Completion | None]:
             if self._moved is not None and not self._moved.done():
                 self._moved.set_result(None)  # whoever waits for room looks again
             self.halt.check()
@@ -122,7 +127,7 @@ class Live:
             self.writer.append(record)
             if completion is not None:
                 self.check_served(key, completion)
-            return record
+            return record, completion
 
         try:
             if not sampler.paid:
@@ -153,7 +158,7 @@ class Live:
                 self.writer.append(self.failure_record(key, cancelled, tab))
             raise
         self.writer.append(record)
-        return record
+        return record, None
 
     async def check_reread(
         self, task: Task, request: Request, key: DrawKey, role: str, record: Mapping[str, Any]
@@ -214,7 +219,7 @@ class Live:
     async def _sample(self, sampler: Sampler, call: Call, endpoint: int) -> Completion | None:
         """The foreign border of the provider call: whatever it raises becomes a ProviderError."""
         if endpoint:
-            call = call.model_copy(update={"endpoint": endpoint})
+            call = replace(call, endpoint=endpoint)
         try:
             return await sampler.sample(call)
         except LabelkitError:
@@ -277,7 +282,7 @@ class Live:
         return self.record(
             "completion",
             key,
-            completion=completion.model_dump(mode="json", exclude_defaults=True),
+            completion=completion.as_json(),
             **tab.settled(
                 tab.worst_usd if cost_usd is None else cost_usd,
                 tab.worst_tokens if n_tokens is None else n_tokens,
@@ -296,7 +301,7 @@ class Live:
 
     def _provenance(self, tab: Tab) -> dict[str, JsonValue]:
         return {
-            "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "at": _now(),
             "duration_s": round(time.monotonic() - tab.begun_s, 4),
             "tries": tab.tries,
         }
@@ -311,41 +316,6 @@ class Live:
             )
 
 
-@dataclass(slots=True)
-class Tab:
-    """What the tries of one draw may cost. `lost`: tries that may have been charged for although
-    they brought no reply; each counts as its worst case."""
-
-    worst_usd: float | None
-    worst_tokens: int | None
-    paid: bool
-    tries: int = 0
-    lost: int = 0
-    begun_s: float = 0.0
-    """When the last try went out, on the monotonic clock."""
-
-    def worst(self) -> dict[str, JsonValue]:
-        """What a `sent` record says; nothing of what is unknown."""
-        known = {"worst_usd": self.worst_usd, "worst_tokens": self.worst_tokens}
-        return {name: value for name, value in known.items() if value is not None}
-
-    def settled(self, usd: float | None, n_tokens: int | None) -> dict[str, JsonValue]:
-        """What an outcome record says to settle the `sent` records of its draw; nothing of what is
-        unknown or none, as there are millions of records."""
-        if self.lost and self.worst_usd is not None:
-            usd = (usd or 0.0) + self.lost * self.worst_usd
-        if self.lost and self.worst_tokens is not None:
-            n_tokens = (n_tokens or 0) + self.lost * self.worst_tokens
-        told: dict[str, JsonValue] = {
-            "tries": self.tries if self.paid else 0,
-            "reserved_pico": to_pico(self.worst_usd) * self.tries or None,
-            "reserved_tokens": (self.worst_tokens or 0) * self.tries or None,
-            "spent_usd": usd,
-            "spent_tokens": n_tokens,
-        }
-        return {name: value for name, value in told.items() if value is not None}
-
-
 def _copied(record: Mapping[str, Any], run_id: str) -> dict[str, Any]:
     """Another run's record; a draw tells that it is one, its own run's do not."""
     copy = {**record, "from": run_id}
@@ -354,19 +324,29 @@ def _copied(record: Mapping[str, Any], run_id: str) -> dict[str, Any]:
     return copy
 
 
+def _now() -> str:
+    """ISO 8601 in UTC, to the millisecond."""
+    second, fraction = divmod(time.time(), 1)
+    return f"{_to_the_second(int(second))}.{int(fraction * 1000):03d}+00:00"
+
+
+@lru_cache(maxsize=1)
+def _to_the_second(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
 def derived_seed(seed: int, key: DrawKey) -> int:
     """The seed of one draw: 31 bits of H(base seed, task, stage, index)."""
     source = codec.canonical([seed, key.task_id, key.stage, key.sample_index])
     return int.from_bytes(hashlib.sha256(source).digest()[:4], "big") >> 1
 
 
-def _spend(record: Mapping[str, Any]) -> Spend:
-    usage = record.get("completion", {}).get("usage", {})
-    return Spend(
-        usd=record.get("completion", {}).get("cost_usd"),
-        input_tokens=usage.get("input_tokens"),
-        output_tokens=usage.get("output_tokens"),
-    )
+def _spend(drawn: tuple[dict[str, Any], Completion | None]) -> Spend:
+    completion = drawn[1]
+    if completion is None:
+        return Spend()
+    usage = completion.usage
+    return Spend(completion.cost_usd, usage.input_tokens, usage.output_tokens)
 
 
 def failure_of(error: ProviderError, tries: int) -> Failure:

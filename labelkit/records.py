@@ -8,8 +8,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    Protocol,
+    TypeVar,
+    dataclass_transform,
+    runtime_checkable,
+)
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
@@ -22,6 +31,8 @@ else:
     # Checked at the edges that read it; checking it again in every record would cost more than the
     # rest of a draw.
     Json = Any
+
+T = TypeVar("T")
 
 Message = dict[str, Json]
 """One chat message as the OpenAI protocol has it: `role`, `content`, and what else it carries."""
@@ -50,6 +61,13 @@ class Record(BaseModel):
     """Immutable data with no room for unknown fields; floats are finite."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
+def carrier(cls: type[T]) -> type[T]:
+    """What never leaves the process: built from records, trusted, never read or written. Frozen to
+    the type checker; at run time a check would cost more than the object."""
+    return dataclass(slots=True, kw_only=True, unsafe_hash=True)(cls)
 
 
 class Task(Record):
@@ -89,21 +107,28 @@ class Request(Record):
         """sha256 hex over the canonical JSON of all fields."""
         return hashlib.sha256(canonical(self.model_dump(mode="json"))).hexdigest()
 
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Request:
+        copied = super().model_copy(update=update, deep=deep)
+        vars(copied).pop("digest", None)  # pydantic would let the copy keep it
+        return copied
+
 
 NONCE_PLACEHOLDER = "\ue000nonce\ue000"
 """Stands in a request's messages for a fence's random nonce, chosen anew for every draw."""
 
 
-class DrawKey(Record):
+@carrier
+class DrawKey:
     """What tells one draw from another, in the ledger and everywhere else."""
 
     task_id: str
     stage: str
     request: str
-    sample_index: int = Field(ge=0)
+    sample_index: int
 
 
-class Call(Record):
+@carrier
+class Call:
     """A draw on its way to a sampler: the request with what is decided only when it is sent.
 
     `seed` is the derived seed of the draw, None where none is to be sent. `messages` and `text`
@@ -155,12 +180,32 @@ class Completion(Record):
     response_id: str | None = None
     logprobs: JsonValue = None
 
+    def as_json(self) -> dict[str, Json]:
+        """All fields that are set; `Completion.model_validate` reads them back."""
+        usage = _set(self.usage)
+        fields: dict[str, Json] = {"text": self.text}
+        for name in ("reasoning", "finish_reason", "cost_usd", "model_served", "response_id"):
+            value = getattr(self, name)
+            if value is not None:
+                fields[name] = value
+        if self.tool_calls:
+            fields["tool_calls"] = [_set(call) for call in self.tool_calls]
+        if usage:
+            fields["usage"] = usage
+        if self.logprobs is not None:
+            fields["logprobs"] = self.logprobs
+        return fields
+
     @property
     def digest(self) -> str:
         """sha256 hex over what a scorer can see: text, reasoning, tool calls, finish reason."""
         calls: list[JsonValue] = [[each.name, each.arguments, each.id] for each in self.tool_calls]
         visible = [self.text, self.reasoning, calls, self.finish_reason, self.logprobs]
         return hashlib.sha256(canonical(visible)).hexdigest()
+
+
+def _set(record: Record) -> dict[str, Json]:
+    return {name: value for name, value in vars(record).items() if value is not None}
 
 
 class Failure(Record):
@@ -200,7 +245,20 @@ class Reply(Record):
     logprobs: Json = None
 
 
-class Score(Record):
+class _Verdict(Record):
+    def as_json(self) -> dict[str, Json]:
+        """The fields that do not hold their default; the class's `model_validate` reads them."""
+        fields: Any = vars(self)
+        if fields["detail"]:
+            return self.model_dump(mode="json", exclude_defaults=True)
+        kept = {name: value for name, value in fields.items() if value is not None}
+        del kept["detail"]
+        if kept.get("no_answer") is False:
+            del kept["no_answer"]
+        return kept
+
+
+class Score(_Verdict):
     """A scorer's verdict.
 
     value: in [0, 1]. `answer` is the extracted text that was judged, `span` its half-open character
@@ -218,7 +276,7 @@ class Score(Record):
     detail: dict[str, Json] = Field(default_factory=dict)
 
 
-class Abstention(Record):
+class Abstention(_Verdict):
     """A comparison that cannot be decided (time, size, unknown form, no quorum): unscored."""
 
     reason: str
@@ -231,7 +289,8 @@ class Abstention(Record):
 Verdict = Score | Abstention
 
 
-class Sampled(Record):
+@carrier
+class Sampled:
     """A draw as far as the model took it: a completion or a failure, exactly one of them.
 
     `provenance` holds what differs between equal runs (times, run id, response id, tries).
@@ -241,7 +300,7 @@ class Sampled(Record):
     completion: Completion | None = None
     failure: Failure | None = None
     reply: Reply | None = None
-    provenance: dict[str, Json] = Field(default_factory=dict)
+    provenance: dict[str, Json] = field(default_factory=dict)
 
 
 class Attempt(Record):
@@ -292,13 +351,14 @@ class Dropped(Record):
     detail: str | None = None
 
 
-class Row(Record):
+@carrier
+class Row:
     """A kept row: the recipe's own keys in order, the request and the attempts behind it."""
 
     fields: dict[str, Json]
     request: Request
     attempts: tuple[Attempt, ...]
-    provenance: dict[str, Json] = Field(default_factory=dict)
+    provenance: dict[str, Json] = field(default_factory=dict)
 
 
 class Outcome(Record):

@@ -25,10 +25,12 @@ def read_reply(request: Request, completion: Completion, key: DrawKey) -> Reply:
         text, thinking = split_thinking(text)
         if request.response_schema is not None and thinking:
             parsed, invalid = parse_reply(text, request.response_schema)
-    reasoning = "\n\n".join(part for part in (completion.reasoning, thinking) if part)
+    reasoning = completion.reasoning
+    if thinking:
+        reasoning = f"{reasoning}\n\n{thinking}" if reasoning else thinking
     return Reply(
         text=text,
-        reasoning=reasoning or completion.reasoning,
+        reasoning=reasoning,
         parsed=parsed,
         invalid=invalid,
         tool_calls=completion.tool_calls,
@@ -47,6 +49,8 @@ def split_thinking(text: str) -> tuple[str, str]:
     closing tag without an opening one makes all before it thinking, a block may be closed by a
     mistaken `</answer>`, and a block that never closes leaves no answer.
     """
+    if "<" not in text:
+        return text, ""
     thinking: list[str] = []
     at = 0
     inside = False

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from labelkit import ledger
 from labelkit.errors import LedgerCorruptError, LedgerLockedError, StorageError
 from labelkit.ledger import Lock, Writer, decode, encode, records, repair
 from labelkit.ledger_index import Index
@@ -213,6 +215,42 @@ def test_a_full_disk_holds_records_and_says_so(tmp_path: Path) -> None:
     written(path)
     assert texts(path) == [str(i) for i in range(20)]
     assert StorageError.exit_code == 1
+
+
+def test_a_hundred_records_are_put_on_the_disk_at_once_and_the_rest_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    safe: list[int] = []
+    monkeypatch.setattr(os, "fdatasync", lambda file: safe.append(os.fstat(file).st_size))
+    path = tmp_path / "ledger.jsonl"
+    writer = Writer(path)
+    for i in range(99):
+        writer.append(completion("t", i))
+    assert safe == []
+    writer.append(completion("t", 99))
+    size = path.stat().st_size
+    while not safe:
+        time.sleep(0.001)
+    assert safe == [size]
+    writer.append(completion("t", 100))
+    writer.close()
+    assert safe == [size, path.stat().st_size]
+
+
+def test_a_disk_that_takes_over_a_second_to_sync_holds_up_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = threading.Event()
+    monkeypatch.setattr(os, "fdatasync", lambda file: free.wait())
+    monkeypatch.setattr(ledger, "SYNC_EVERY_S", 0.2)
+    writer = Writer(tmp_path / "ledger.jsonl")
+    for i in range(200):
+        writer.append(completion("t", i))
+    time.sleep(0.2)
+    threading.Timer(0.2, free.set).start()
+    writer.append(completion("t", 200))
+    assert free.is_set()
+    writer.close()
 
 
 def test_a_ledger_that_was_deleted_stops_the_run(tmp_path: Path) -> None:

@@ -125,7 +125,11 @@ def test_a_gold_nested_too_deeply_is_a_fault(tmp_path: Path) -> None:
         ("t.csv", "prompt,gold\nx\n", "t.csv:2: has 1 cells where the header has 2"),
         ("t.jsonl", '{"prompt": "p"}\n{"prompt": NaN}\n', "t.jsonl:2: is not JSON: NaN"),
         ("t.jsonl", b'{"prompt": "\xe9"}\n', "t.jsonl:1: is not UTF-8 text"),
-        ("t.jsonl", b"\xff\xfe{\0}\0", "t.jsonl:1: is not UTF-8 text"),
+        (
+            "t.jsonl",
+            '{"prompt": "p"}\n'.encode("utf-16"),
+            "t.jsonl: is UTF-16 text (save it as UTF-8)",
+        ),
     ],
 )
 def test_a_bad_file_is_told_with_its_fault(

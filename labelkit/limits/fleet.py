@@ -85,9 +85,8 @@ class Fleet:
         attempt: Callable[[int, int], Awaitable[T]],
         spend: Callable[[T], Spend],
     ) -> T:
-        tries = counted = 0
+        tries = counted = served_at_first = served = 0
         first_s: float | None = None
-        served_at_first = served = self._served()
         while True:
             limits = await self._admitted(turn)
             tries += 1

@@ -75,8 +75,9 @@ async def draw_all(
     """Draw several samples at once, in the order of `indexes`; one error cancels the others."""
     if not draw.waits:
         return [await draw(request, stage=stage, sample_index=index) for index in indexes]
+    loop = asyncio.get_running_loop()
     pending = [
-        asyncio.ensure_future(draw(request, stage=stage, sample_index=index)) for index in indexes
+        loop.create_task(draw(request, stage=stage, sample_index=index)) for index in indexes
     ]
     try:
         return await asyncio.gather(*pending)
@@ -98,6 +99,12 @@ def split(
 def prompt_of(task: Task) -> JsonValue:
     """The task's prompt as a row shows it: text, or chat messages."""
     return task.prompt if isinstance(task.prompt, str) else list(task.prompt)
+
+
+def tool_calls_of(attempt: Attempt) -> list[JsonValue]:
+    """The tool calls of a reply as a row shows them; empty where there is none."""
+    reply = attempt.sampled.reply
+    return [call.model_dump(mode="json") for call in reply.tool_calls] if reply else []
 
 
 def answer_of(attempt: Attempt) -> JsonValue:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import JsonValue
@@ -187,7 +188,7 @@ def _whole_turn(request: Request, sampled: Sampled, prefix: str) -> Sampled:
         return sampled
     whole = completion.model_copy(update={"text": prefix + completion.text})
     reply = read_reply(request, whole, sampled.key)
-    return sampled.model_copy(update={"completion": whole, "reply": reply})
+    return replace(sampled, completion=whole, reply=reply)
 
 
 def _without_steps(schema: dict[str, JsonValue] | None) -> dict[str, JsonValue] | None:

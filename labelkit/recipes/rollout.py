@@ -6,7 +6,16 @@ from collections.abc import Mapping
 
 from pydantic import JsonValue
 
-from labelkit.recipes import Check, Context, Envelope, answer_of, draw_all, prompt_of, split
+from labelkit.recipes import (
+    Check,
+    Context,
+    Envelope,
+    answer_of,
+    draw_all,
+    prompt_of,
+    split,
+    tool_calls_of,
+)
 from labelkit.records import Attempt, Draw, Dropped, NotRun, Outcome, Request, Row, Status, Task
 from labelkit.spec import Section
 
@@ -76,11 +85,16 @@ def _row(task: Task, request: Request, attempt: Attempt) -> Row:
         "reasoning": reply.reasoning,
         "answer": answer_of(attempt),
         "gold": task.gold,
-        "score": score.model_dump(mode="json", include={"value", "passed", "reason", "detail"}),
+        "score": {
+            "value": score.value,
+            "passed": score.passed,
+            "reason": score.reason,
+            "detail": score.detail,
+        },
         "stop_reason": attempt.stop_reason,
     }
     if reply.tool_calls:
-        fields["tool_calls"] = [call.model_dump(mode="json") for call in reply.tool_calls]
+        fields["tool_calls"] = tool_calls_of(attempt)
     return Row(fields=fields, request=request, attempts=(attempt,))
 
 

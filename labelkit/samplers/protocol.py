@@ -7,7 +7,6 @@ connects, waits or knows a provider.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -17,9 +16,6 @@ from pydantic import JsonValue
 from labelkit import codec
 from labelkit.codec import clean_text, unwritable
 from labelkit.records import Call, Completion, Request, ToolCall, Usage
-
-# Such integers may exceed 64 bits, which orjson reads as floats.
-_LONG_DIGITS = re.compile(rb"\d{19}")
 
 OWN_KEYS = ("model", "messages", "prompt", "n", "stream", "seed", "tools", "response_format")
 """What `extra_body` may not set: labelkit decides it."""
@@ -97,7 +93,7 @@ def decode(raw: bytes) -> JsonValue:
 
     NaN and infinities become None, as servers write them into logprobs.
     """
-    if not _LONG_DIGITS.search(raw):
+    if not codec.has_long_integers(raw):
         try:
             value: JsonValue = orjson.loads(raw)
             return value
@@ -201,8 +197,7 @@ def _tool_calls(said: JsonValue) -> Iterator[ToolCall]:
 
 def _count(said: JsonValue, name: str) -> int | None:
     value = said.get(name) if isinstance(said, dict) else None
-    usable = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    return value if usable and isinstance(value, int) else None
+    return value if type(value) is int and value >= 0 else None  # True is no count
 
 
 def _text(value: JsonValue) -> str | None:

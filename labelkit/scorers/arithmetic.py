@@ -183,7 +183,9 @@ class _Reader:
 
     def _number(self, literal: Literal, end: int) -> Value:
         self.at = end
-        base = re.compile(r"_\{?(\d{1,2})\}?").match(self.text, end)
+        base = re.compile(r"_\{?(\d+)\}?").match(self.text, end)
+        if base and not 2 <= int(base[1][:3]) <= 36:
+            raise UnreadableError("has digits behind _, which are no base: write 1000 or 1,000")
         if base:
             return self._in_base(literal, int(base[1]), base.end())
         if literal.places is None and literal.value.denominator == 1:
@@ -203,7 +205,7 @@ class _Reader:
 
     def _in_base(self, literal: Literal, base: int, end: int) -> Value:
         digits = digits_of(literal.value)
-        if digits is None or not 2 <= base <= 36 or any(int(digit) >= base for digit in digits):
+        if digits is None or any(int(digit) >= base for digit in digits):
             raise UnreadableError(f"is no number in base {base}")
         self.at = end
         self.literal = Literal(Fraction(int(digits, base)), None, base)

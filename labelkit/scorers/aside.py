@@ -116,7 +116,7 @@ def answer(question: JsonValue) -> JsonValue:
             verdict = _loop().run_until_complete(_scorer(made_of).score(task, reply, _NO_DRAW))
     except PatternLateError as late:
         verdict = Abstention(reason=str(late))
-    fields = verdict.model_dump(mode="json", exclude_defaults=True)
+    fields = verdict.as_json()
     is_span = verdict.span is not None and verdict.answer == reply.text[slice(*verdict.span)]
     if is_span:
         del fields["answer"]

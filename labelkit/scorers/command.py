@@ -50,7 +50,7 @@ class CommandSettings(ScorerSettings):
         found = shutil.which(str(folder / program) if "/" in program else program)
         if found is None:
             raise UsageError(
-                f"scorer.command: `{program}` is not a program that can be run",
+                f"command: `{program}` is not a program that can be run",
                 hint="give a program on PATH, or a path from the spec's folder (chmod +x it)",
             )
         return CommandScorer(self, [found, *self.argv[1:]], folder, binding.processes)

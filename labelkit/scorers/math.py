@@ -88,6 +88,8 @@ class _MathScorer(AnswerScorer):
         await self._pool.close()
 
     def check_gold(self, task: Task) -> str | None:
+        if task.gold is None:
+            return "is missing: a text or a number"
         if isinstance(task.gold, bool) or not isinstance(task.gold, str | int | float):
             return "must be text or a number"
         return _typed(str(task.gold)).problem

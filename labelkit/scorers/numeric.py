@@ -242,6 +242,8 @@ class _Gold:
 
 
 def _gold(gold: JsonValue) -> _Gold:
+    if gold is None:
+        return _Gold("", None, "is missing: a number, or text that reads as one")
     if isinstance(gold, bool) or not isinstance(gold, str | int | float):
         return _Gold("", None, "must be a number or text that reads as one")
     return _typed(str(gold))

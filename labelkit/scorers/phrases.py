@@ -19,6 +19,7 @@ _FOREIGN = (
     "答案 答え 答 정답 解答 故选 应选 選"
 )
 _FOREIGN_WORDS = _FOREIGN.split()
+_ASCII_WORDS = [word for word in _FOREIGN_WORDS if word.isascii()]
 _FOREIGN_CUE = re.compile(
     rf"(?:{'|'.join(_FOREIGN_WORDS)})[\s*_]{{0,4}}"
     r"(?::|=|ist\b|lautet\b|est\b|es\b|è\b|é\b|är\b|是|为|為|は)|(?:故选|应选|選)"
@@ -117,7 +118,7 @@ def declared(shown: str, start: int = 0) -> list[tuple[int, int]]:
     cues = _cues(shown, start)
     for place, (opens, closes) in enumerate(cues):
         limit = cues[place + 1][0] if place + 1 < len(cues) else len(shown)
-        if _CONDITIONAL.search(shown, max(0, opens - 60), opens):
+        if _CONDITIONAL.search(shown, _after_last(".!?;,", shown, opens - 60, opens), opens):
             continue
         begin, end = statement(shown, closes, limit)
         if shown[end : end + 1] == "?" or (end > begin and shown[end : end + 2] == "*?"):
@@ -140,8 +141,10 @@ def _cues(shown: str, start: int) -> list[tuple[int, int]]:
         end = cue.end() if cue else _heading(shown, at)
         if end is not None:
             found.append((at, end))
-    if any(word in shown for word in _FOREIGN_WORDS):
-        found += [cue.span() for cue in _FOREIGN_CUE.finditer(shown, start)]
+    for word in _ASCII_WORDS if shown.isascii() else _FOREIGN_WORDS:
+        if word in shown:
+            found += [cue.span() for cue in _FOREIGN_CUE.finditer(shown, start)]
+            break
     return sorted(found)[-_MAX_CUES:]
 
 
@@ -178,9 +181,16 @@ def declares_final(between: str) -> bool:
 
 def offers_another(shown: str, begin: int, end: int) -> bool:
     """Whether the answer in a range is one of several, or a guess: 'either … or', 'maybe'."""
-    return bool(
-        _OR_NEXT.match(shown, end) or _UNSURE_BEFORE.search(shown, max(0, begin - 80), begin)
-    )
+    sentence = _after_last(".!?", shown, begin - 80, begin)
+    return bool(_OR_NEXT.match(shown, end) or _UNSURE_BEFORE.search(shown, sentence, begin))
+
+
+def _after_last(stops: str, shown: str, begin: int, end: int) -> int:
+    """Where the text behind the last of these characters in a range begins."""
+    at = max(0, begin)
+    for stop in stops:
+        at = max(at, shown.rfind(stop, at, end) + 1)
+    return at
 
 
 def hedges(answer: str) -> bool:

@@ -184,6 +184,8 @@ def gold_texts(gold: JsonValue) -> list[str]:
 def check_texts(gold: JsonValue) -> str | None:
     """Why a gold is not a text or a list of texts that something can be compared with."""
     golds = gold if isinstance(gold, list) else [gold]
+    if gold is None:
+        return "is missing: a text or a list of texts"
     if not golds:
         return "is an empty list"
     for text in golds:
