@@ -25,10 +25,11 @@ from labelkit.limits import Budget, Clock, Spend
 from labelkit.live import Live, failure_of
 from labelkit.plan import Plan
 from labelkit.prepare import Prepared
-from labelkit.records import Completion, DrawKey, Request, Sampler, Task
+from labelkit.records import Completion, DrawKey, Request, Task
 from labelkit.samplers import BatchSettings
 from labelkit.samplers.batches import BatchApi
 from labelkit.samplers.protocol import Unreadable
+from labelkit.seams import Sampler
 from labelkit.tab import Tab
 
 FAILED_AT_MOST = 3

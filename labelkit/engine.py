@@ -35,14 +35,13 @@ from labelkit.records import (
     DrawKey,
     NotRun,
     Outcome,
-    Recipe,
     Request,
     Sampled,
     Score,
-    Scorer,
     Task,
     Verdict,
 )
+from labelkit.seams import Recipe, Scorer
 
 T = TypeVar("T")
 

@@ -34,11 +34,11 @@ from labelkit.records import (
     NotRun,
     Outcome,
     Request,
-    Sampler,
     Task,
     Usage,
 )
 from labelkit.samplers.endpoints import worst_usage
+from labelkit.seams import Sampler
 from labelkit.served import Served
 from labelkit.tab import Tab
 

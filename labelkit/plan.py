@@ -23,13 +23,13 @@ from labelkit.errors import Fault, SpecError, UsageError
 from labelkit.fingerprint import digest
 from labelkit.prompt import PromptSettings, Renderer
 from labelkit.recipes.canaries import CanarySettings
-from labelkit.records import Recipe, Sampler, Scorer
 from labelkit.rowfiles import RowFile
 from labelkit.samplers import Recorded, SamplerSettings
 from labelkit.samplers.absent import AbsentSampler
 from labelkit.scorers import Binding, ScorerSettings
 from labelkit.scorers.aside import bound
 from labelkit.scorers.parse import parse_scorer
+from labelkit.seams import Recipe, Sampler, Scorer
 from labelkit.spec import (
     Document,
     GoldFrom,

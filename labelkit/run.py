@@ -45,9 +45,9 @@ from labelkit.plan import scorer_at
 from labelkit.prepare import Prepared, refuse_fewer
 from labelkit.prices import unpriced
 from labelkit.prompt import Renderer
-from labelkit.records import Sampler
 from labelkit.samplers import SamplerSettings
 from labelkit.samplers.endpoints import shown_urls
+from labelkit.seams import Sampler
 from labelkit.served import Served
 from labelkit.sources import check_sources, open_source, siblings
 

@@ -17,7 +17,8 @@ from labelkit.engine import Rules, TaskDraws
 from labelkit.errors import UsageError
 from labelkit.ledger_index import Index, Stored
 from labelkit.prepare import Prepared
-from labelkit.records import Recipe, Request, Task
+from labelkit.records import Request, Task
+from labelkit.seams import Recipe
 
 
 def open_source(path: Path, directory: Path) -> tuple[str, Index]:

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from labelkit.records import Attempt, Draw, NotRun, Request, Scorer, Task
+from labelkit.records import Attempt, NotRun, Request, Task
 from labelkit.samplers import SamplerSettings
 from labelkit.scorers import ScorerSettings
+from labelkit.seams import Draw, Scorer
 from labelkit.spec import Problem, Spec
 
 REGISTRY: dict[str, str] = {

@@ -23,7 +23,6 @@ from labelkit.recipes.waves import owed
 from labelkit.records import (
     Abstention,
     Attempt,
-    Draw,
     Dropped,
     NotRun,
     Outcome,
@@ -31,7 +30,6 @@ from labelkit.records import (
     Request,
     Row,
     Score,
-    Scorer,
     Status,
     Task,
 )
@@ -39,6 +37,7 @@ from labelkit.scorers import REGISTRY, ScorerSettings
 from labelkit.scorers.composition import AllOf, members
 from labelkit.scorers.judge import Judge, JudgeScorer
 from labelkit.scorers.parse import parse_scorer
+from labelkit.seams import Draw, Scorer
 from labelkit.spec import Problem, Section, SectionError, Spec
 
 SECTION = "best_of_n"

@@ -14,9 +14,10 @@ from typing import Any, Literal
 
 from pydantic import JsonValue
 
-from labelkit.records import NONCE_PLACEHOLDER, Attempt, Draw, NotRun, Reply, Request, Sampled, Task
+from labelkit.records import NONCE_PLACEHOLDER, Attempt, NotRun, Reply, Request, Sampled, Task
 from labelkit.scorers.judge import Judge, JudgeScorer, fenced, prompt_text
 from labelkit.scorers.judge_verdicts import parse_verdict, read_object
+from labelkit.seams import Draw
 
 Said = Literal["A", "B", "tie"]
 

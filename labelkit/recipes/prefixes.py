@@ -17,10 +17,11 @@ from pydantic import JsonValue
 
 from labelkit.errors import Fault, SpecError
 from labelkit.recipes.steps import Steps
-from labelkit.records import Attempt, Draw, Message, NotRun, Request, Sampled, Task
+from labelkit.records import Attempt, Message, NotRun, Request, Sampled, Task
 from labelkit.reply import read_reply
 from labelkit.samplers import SamplerSettings
 from labelkit.schema import response_schema
+from labelkit.seams import Draw
 from labelkit.spec import Problem, Section, SectionError
 from labelkit.templates import Template, TemplateFault
 

@@ -16,7 +16,8 @@ from labelkit.recipes import (
     split,
     tool_calls_of,
 )
-from labelkit.records import Attempt, Draw, Dropped, NotRun, Outcome, Request, Row, Status, Task
+from labelkit.records import Attempt, Dropped, NotRun, Outcome, Request, Row, Status, Task
+from labelkit.seams import Draw
 from labelkit.spec import Section
 
 

@@ -13,7 +13,8 @@ from labelkit.recipes import Check, Context, Envelope, answer_of, prompt_of, too
 from labelkit.recipes.distinct import Distinct, Kind, missing_library
 from labelkit.recipes.trace_filters import TraceFilters
 from labelkit.recipes.waves import Drawn, draw_candidates, owed
-from labelkit.records import Attempt, Draw, Dropped, Outcome, Request, Row, Status, Task
+from labelkit.records import Attempt, Dropped, Outcome, Request, Row, Status, Task
+from labelkit.seams import Draw
 from labelkit.spec import Problem, Section
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 if TYPE_CHECKING:
-    from labelkit.records import Scorer
+    from labelkit.seams import Scorer
     from labelkit.samplers import SamplerSettings
 
 REGISTRY: dict[str, str] = {

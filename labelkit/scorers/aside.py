@@ -19,11 +19,12 @@ from pydantic import JsonValue
 
 from labelkit.codec import dumps, loads
 from labelkit.patterns import PatternLateError, patience
-from labelkit.records import Abstention, Draw, Reply, Score, Scorer, Task, Verdict
+from labelkit.records import Abstention, Reply, Score, Task, Verdict
 from labelkit.sandbox.keeper import KeeperSettings
 from labelkit.sandbox.pool import WorkerLateError, WorkerPool
 from labelkit.scorers import REGISTRY, Binding, ScorerSettings
 from labelkit.scorers.parse import parse_scorer
+from labelkit.seams import Draw, Scorer
 
 LONGEST_INLINE = 50_000
 """Characters that no scorer takes over some 50 ms for."""

@@ -11,12 +11,13 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, JsonValue, field_validator
 
-from labelkit.records import Draw, Reply, Scorer, Task, Verdict
+from labelkit.records import Reply, Task, Verdict
 from labelkit.scorers import Binding, ScorerSettings, phrases
 from labelkit.scorers.extract import AnswerPlace, Candidate, extract
 from labelkit.scorers.folding import fold, plain_words
 from labelkit.scorers.text import UNMENTIONED, objection
 from labelkit.scorers.verdicts import AnswerScorer, failed, passed, unanswered
+from labelkit.seams import Draw, Scorer
 
 
 class Choice(ScorerSettings):

@@ -21,11 +21,12 @@ from typing import Annotated, ClassVar
 from pydantic import Field, JsonValue
 
 from labelkit.errors import UsageError
-from labelkit.records import Draw, Reply, Task, Verdict
+from labelkit.records import Reply, Task, Verdict
 from labelkit.sandbox.keeper import KeeperSettings
 from labelkit.sandbox.pool import WorkerPool
 from labelkit.scorers import Binding, ScorerSettings
 from labelkit.scorers.user_code import RewardError, read_verdict, require_allow_code
+from labelkit.seams import Draw
 
 
 class CommandSettings(ScorerSettings):

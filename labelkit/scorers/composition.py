@@ -14,11 +14,12 @@ from typing import Annotated, ClassVar, NamedTuple
 
 from pydantic import Field, JsonValue, field_validator
 
-from labelkit.records import Abstention, Draw, Reply, Score, Scorer, Task, Verdict
+from labelkit.records import Abstention, Reply, Score, Task, Verdict
 from labelkit.samplers import SamplerSettings
 from labelkit.scorers import Binding, ScorerSettings
 from labelkit.scorers.aside import bound
 from labelkit.scorers.parse import NestedScorer, ScorersByName
+from labelkit.seams import Draw, Scorer
 from labelkit.spec import Section
 
 _Some = Annotated[list[NestedScorer], Field(min_length=1)]

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, NamedTuple
 
 from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
-from labelkit.records import Abstention, Draw, Reply, Score, Scorer, Task, Verdict
+from labelkit.records import Abstention, Reply, Score, Task, Verdict
 from labelkit.scorers import Binding, ScorerSettings, wording
 from labelkit.scorers.folding import normalized
 from labelkit.scorers.ifeval import (
@@ -23,6 +23,7 @@ from labelkit.scorers.ifeval import (
     language_library,
     no_comma,
 )
+from labelkit.seams import Draw, Scorer
 from labelkit.spec import Section
 
 

@@ -21,7 +21,6 @@ from labelkit.prompt import PARAMETERS
 from labelkit.records import (
     NONCE_PLACEHOLDER,
     Abstention,
-    Draw,
     Message,
     NotRun,
     Reply,
@@ -34,6 +33,7 @@ from labelkit.records import (
 from labelkit.samplers import SamplerSettings, revision_of
 from labelkit.scorers import Binding, ScorerSettings
 from labelkit.scorers.judge_verdicts import Scale, parse_verdict, read_object
+from labelkit.seams import Draw
 
 TEMPLATE_VERSION = 1
 MAX_SAID = 120

@@ -17,7 +17,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, JsonValue
 
 from labelkit.errors import UsageError
-from labelkit.records import Draw, Reply, Scorer, Task, Verdict
+from labelkit.records import Reply, Task, Verdict
 from labelkit.sandbox.keeper import KeeperSettings
 from labelkit.sandbox.pool import WorkerError, WorkerPool
 from labelkit.scorers import Binding, ScorerSettings
@@ -30,6 +30,7 @@ from labelkit.scorers.formula_text import formula_texts, shape
 from labelkit.scorers.numeric import difference
 from labelkit.scorers.quantity import HedgedError, Quantity, read_quantity, read_statement
 from labelkit.scorers.verdicts import AnswerScorer, failed, passed, unanswered, undecided
+from labelkit.seams import Draw, Scorer
 
 _MEMORY_BYTES = 2 << 30
 _MAX_ROUNDS = 4

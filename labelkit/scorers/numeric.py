@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
-from labelkit.records import Draw, Reply, Scorer, Task, Verdict
+from labelkit.records import Reply, Task, Verdict
 from labelkit.scorers import Binding, ScorerSettings
 from labelkit.scorers.arithmetic import Huge, UnreadableError
 from labelkit.scorers.extract import AnswerPlace, Candidate, Extraction, extract
@@ -20,6 +20,7 @@ from labelkit.scorers.numbers import digits_of
 from labelkit.scorers.quantity import HedgedError, Quantity, read_quantity, read_statement
 from labelkit.scorers.units import Unit, factor_between, read_unit
 from labelkit.scorers.verdicts import AnswerScorer, failed, passed, unanswered
+from labelkit.seams import Draw, Scorer
 
 
 class Tolerance(BaseModel):

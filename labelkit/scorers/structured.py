@@ -19,10 +19,11 @@ from referencing import Registry
 
 from labelkit.codec import clean_text, strict_loads
 from labelkit.patterns import PatternLateError, patience
-from labelkit.records import Abstention, Draw, Reply, Score, Scorer, Task, Verdict
+from labelkit.records import Abstention, Reply, Score, Task, Verdict
 from labelkit.schema import bounded_keywords, has_patterns, unbounded_keyword
 from labelkit.scorers import Binding, ScorerSettings
 from labelkit.scorers.json_in_text import NoOffer, offered, same
+from labelkit.seams import Draw, Scorer
 
 _MISSING: Any = object()
 

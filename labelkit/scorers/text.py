@@ -16,12 +16,13 @@ from pydantic import Field, JsonValue, model_validator
 
 from labelkit.codec import clean_text
 from labelkit.patterns import linear_pattern
-from labelkit.records import Draw, Reply, Scorer, Task, Verdict
+from labelkit.records import Reply, Task, Verdict
 from labelkit.scorers import Binding, ScorerSettings, phrases
 from labelkit.scorers.dates import read_dates
 from labelkit.scorers.extract import AnswerPlace, extract
 from labelkit.scorers.folding import fold, normalized, plain_words, spelt, view
 from labelkit.scorers.verdicts import AnswerScorer, failed, passed, unanswered
+from labelkit.seams import Draw, Scorer
 
 
 class Exact(ScorerSettings):

@@ -16,10 +16,11 @@ from pydantic import Field, JsonValue, field_validator
 
 from labelkit.codec import clean_text
 from labelkit.patterns import PatternLateError, patience
-from labelkit.records import Draw, Reply, Score, Scorer, Task, Verdict
+from labelkit.records import Reply, Score, Task, Verdict
 from labelkit.scorers import Binding, ScorerSettings
 from labelkit.scorers.json_in_text import read_strictly, same
 from labelkit.scorers.structured import check_schema, validator_of
+from labelkit.seams import Draw, Scorer
 from labelkit.spec import Section
 
 MAX_CALLS = 200

@@ -20,10 +20,11 @@ from pydantic import Field, JsonValue, ValidationError, model_validator
 
 from labelkit import codec
 from labelkit.errors import UsageError
-from labelkit.records import Abstention, Draw, Reply, Score, Task, Verdict
+from labelkit.records import Abstention, Reply, Score, Task, Verdict
 from labelkit.sandbox.keeper import KeeperSettings
 from labelkit.sandbox.pool import WorkerPool
 from labelkit.scorers import Binding, ScorerSettings
+from labelkit.seams import Draw
 
 _CHECK = """
 import json, sys

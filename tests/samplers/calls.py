@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from labelkit.errors import ProviderError
-from labelkit.records import Call, Completion, DrawKey, Message, Request, Sampler, Task
+from labelkit.records import Call, Completion, DrawKey, Message, Request, Task
+from labelkit.seams import Sampler
 
 Make = Callable[..., Sampler]
 """Builds a sampler on the fake server; keywords are sampler settings."""

@@ -9,9 +9,10 @@ from typing import Any, cast
 import pytest
 from pydantic import JsonValue
 
-from labelkit.records import Abstention, Draw, Reply, Score, Task, Verdict
+from labelkit.records import Abstention, Reply, Score, Task, Verdict
 from labelkit.scorers import Binding
 from labelkit.scorers.program import ProgramScorer, ProgramSettings
+from labelkit.seams import Draw
 
 NO_DRAW = cast(Draw, None)
 ADD: dict[str, JsonValue] = {
