@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 if TYPE_CHECKING:
-    from labelkit.seams import Scorer
     from labelkit.samplers import SamplerSettings
+    from labelkit.seams import Scorer
 
 REGISTRY: dict[str, str] = {
     "all": "labelkit.scorers.composition:AllOf",
