@@ -211,6 +211,7 @@ class Live:
         """
         fleet = self.fleets["policy"]
         async with self._door:
+            await asyncio.sleep(0)  # the draws of whoever came in before line up
             while fleet.crowded and self.halt.reason is None:
                 self._moved = asyncio.get_running_loop().create_future()
                 with contextlib.suppress(Halted):

@@ -387,7 +387,8 @@ def _fleet(settings: SamplerSettings, sampler: Sampler, halt: Halt, budget: Budg
 
 
 def _workers(sampler: Sampler) -> int:
-    """Tasks under way at once: enough to fill every slot even where a task draws one by one."""
+    """Tasks under way at once: enough to fill every slot even where a task draws one by one and
+    where all that were in flight wait out a long Retry-After. `room` holds back whom none needs."""
     if not sampler.paid:
         return 16
-    return (sampler.slots or 256) * sampler.endpoints
+    return 4 * (sampler.slots or 256) * sampler.endpoints

@@ -106,24 +106,6 @@ async def test_the_other_replica_takes_over_and_nothing_is_lost(tmp_path: Path) 
     assert len(slots) == 240
 
 
-async def test_a_server_that_refuses_above_ten_is_used_and_not_hammered(tmp_path: Path) -> None:
-    """Close to the speed of ten fixed calls in flight, with few refusals."""
-    refusing = Script(
-        reply="yes {key}",
-        latency_ms=150,
-        rules=[Rule(fault="rate_limit", above_in_flight=10, retry_after="0.1")],
-    )
-    n_draws, latency_s = 400, 0.15
-    async with OpenAIServer(refusing) as server:
-        spec = spec_file(tmp_path, [server], n_draws // 2, max_tries=20)
-        begun = time.monotonic()
-        done = await go(spec, tmp_path / "run")
-        took_s = time.monotonic() - begun
-        assert server.faults["rate_limit"] <= 40
-    assert done["n_passed"] == n_draws
-    assert took_s <= 1.6 * n_draws / 10 * latency_s + 2
-
-
 async def test_five_hundred_calls_wait_at_once_and_none_times_out(tmp_path: Path) -> None:
     """No pool of the client is in the way: whoever waits there would time out there."""
     script = Script(reply="yes {key}", latency_ms=1000)

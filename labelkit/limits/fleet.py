@@ -65,9 +65,11 @@ class Fleet:
 
     @property
     def crowded(self) -> bool:
-        """At every endpoint in use more draws wait than it has slots."""
+        """At every endpoint in use more draws wait than it has slots, for it or for the probe."""
         return all(
-            limits.waiting > limits.limit for limits in self._limits if limits.disabled is None
+            len(self._gate) + limits.waiting > limits.limit
+            for limits in self._limits
+            if limits.disabled is None
         )
 
     def disable(self, endpoint: int, why: str) -> None:

@@ -1,9 +1,10 @@
 """How many calls an endpoint may have in flight, learned from its answers.
 
-Additive increase, multiplicative decrease, with two additions: the limit creeps up to the last
-refusal instead of jumping past it, and stops growing where more calls bring no more tokens a
-second (own servers queue without bound and never refuse). A round is `limit` successes of calls
-admitted since the limit last moved, so every verdict is about the limit as it is.
+Additive increase, multiplicative decrease, with two additions: the limit goes back to just below
+the last refusal, rests there and creeps past it instead of jumping, and stops growing where more
+calls bring no more tokens a second (own servers queue without bound and never refuse). A round is
+`limit` successes of calls admitted since the last cut (a refusal is quick to come); where
+throughput is measured, of calls admitted since the limit last moved.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 BUSY = 0.8  # growth needs this share of the limit in use
 CUT = 0.8
 STEP = 0.05
+CEILING_ROUNDS = 5  # spent just below the last refusal before one call more is tried
 FAILURE_WEIGHT = 20  # successes that one failure takes back: growth ends at 5% failing
 PLATEAU_SPAN = 1.5  # throughput is compared between limits at least this far apart
 PLATEAU_GAIN = 0.25  # a limit x% higher must bring x/4 % more tokens a second
@@ -26,8 +28,9 @@ class Window:
 
     def __init__(self, cap: int, start: int, *, adaptive: bool) -> None:
         self._cap = cap
+        self._start = min(start, cap)
         self._adaptive = adaptive
-        self.limit = min(start, cap) if adaptive else cap
+        self.limit = self._start if adaptive else cap
         self.in_flight = 0
         self.why = "start" if adaptive else "fixed"
         self._doubling = True
@@ -53,7 +56,8 @@ class Window:
         """Count a call out that was answered with so many tokens."""
         busy = self.in_flight >= BUSY * self.limit
         self.in_flight -= 1
-        if not self._adaptive or epoch != self._epoch:
+        counted_from = self._cut_epoch if self._measured_since_s is None else self._epoch
+        if not self._adaptive or epoch < counted_from:
             return
         if not busy:
             if self._measured_since_s is not None:  # too little demand: measure again
@@ -61,7 +65,8 @@ class Window:
             return
         self._count += 1
         if self._measured_since_s is None:
-            if self._count >= self.limit:
+            at_ceiling = self._ceiling is not None and self.limit == self._ceiling - 1
+            if self._count >= self.limit * (CEILING_ROUNDS if at_ceiling else 1):
                 self._end_round(now_s)
         else:
             self._tokens += tokens
@@ -103,14 +108,19 @@ class Window:
         if self._hold:
             self._hold -= 1
             self._begin_round()
-        elif self._ceiling is None and (
-            self._reference is None or self.limit >= PLATEAU_SPAN * self._reference[0]
-        ):
+        elif self._ceiling is None and self._worth_measuring():
             # The calls of the limit before have left: what is answered from now on tells what
             # this limit is worth. (A server that refuses needs no such care.)
             self._begin_round(measured_since_s=now_s)
         else:
             self._grow()
+
+    def _worth_measuring(self) -> bool:
+        """Whether the limit is far enough from the one last measured, and not below the start: a
+        few calls take long to tell anything, and there growth was never in question."""
+        if self._reference is None:
+            return self.limit >= self._start
+        return self.limit >= PLATEAU_SPAN * self._reference[0]
 
     def _end_measured_round(self, now_s: float, since_s: float) -> None:
         speed = self._tokens / max(now_s - since_s, 1e-9)
@@ -133,11 +143,16 @@ class Window:
             # So far above the last refusal the server has changed: look for its limit anew.
             ceiling = self._ceiling = None
             self._doubling = True
-        step = limit if self._doubling else max(1, int(STEP * limit))
-        if ceiling is not None and limit + 1 < ceiling:
-            step = min(step, ceiling - 1 - limit)
-        elif ceiling is not None and limit <= (1 + STEP) * ceiling:
+        creep = max(1, int(STEP * limit))
+        if ceiling is None:
+            step = limit if self._doubling else creep
+        elif limit + 1 < ceiling:  # half the way back up
+            room = ceiling - 1 - limit
+            step = min(room, max(creep, room // 2))
+        elif limit <= (1 + STEP) * ceiling:
             step = 1
+        else:  # perhaps the server has changed: as far again above the last refusal
+            step = max(creep, limit - ceiling)
         limit += step
         self._move(min(limit, self._cap), "clean round")
 

@@ -99,6 +99,26 @@ def test_all_wait_for_the_probe_and_then_fan_out() -> None:
     in_virtual_time(main())
 
 
+def test_a_crowd_is_more_than_one_call_a_slot_waiting_before_the_probe_or_after() -> None:
+    async def main() -> None:
+        world = World([Server(spread=0.0)], LimitSettings(concurrency=4))
+        draws = [asyncio.create_task(world.draw(f"t{i}")) for i in range(5)]
+        await asyncio.sleep(0.1)  # one is the probe
+        assert not world.fleet.crowded
+        draws += [asyncio.create_task(world.draw(f"u{i}")) for i in range(4)]
+        await asyncio.sleep(0.1)
+        assert world.fleet.crowded
+        await asyncio.sleep(1)  # four of eight are in flight
+        assert not world.fleet.crowded
+        draws.append(asyncio.create_task(world.draw("v")))
+        await asyncio.sleep(0.1)
+        assert world.fleet.crowded
+        await asyncio.gather(*draws)
+        assert not world.fleet.crowded
+
+    in_virtual_time(main())
+
+
 def test_a_probe_that_fails_for_itself_opens_the_way_too() -> None:
     async def main() -> None:
         world = World([Server()])

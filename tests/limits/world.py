@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import selectors
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -75,13 +76,15 @@ def failing(*errors: ProviderError) -> tuple[list[int], Callable[[int, int], Any
 class Server:
     """A model server: takes `latency_s` (±`spread`), answers `tokens`, refuses above `capacity`.
 
-    `shared`: tokens a second in all; above it every call slows down and none is refused (vLLM).
-    `fault` may raise instead of answering; a server that is `down` fails all calls, those in flight
-    too.
+    `transit_s` (±90%) goes by on the way to it and back, where a call is in flight for the client
+    alone. `shared`: tokens a second in all; above it every call slows down and none is refused
+    (vLLM). `fault` may raise instead of answering; a server that is `down` fails all calls, those
+    in flight too.
     """
 
     latency_s: float = 1.0
     spread: float = 0.2
+    transit_s: float = 0.0
     tokens: int = 100
     capacity: int = 10**9
     shared: float | None = None
@@ -96,6 +99,16 @@ class Server:
 
     async def call(self) -> int:
         """One call; returns its output tokens."""
+        if not self.transit_s:
+            return await self._serve()
+        one_way_s = self.transit_s / 2 * self.rng.uniform(0.1, 1.9)
+        await asyncio.sleep(one_way_s)
+        try:
+            return await self._serve()
+        finally:
+            await asyncio.sleep(one_way_s)
+
+    async def _serve(self) -> int:
         self.calls += 1
         if self.in_flight >= self.capacity:
             await asyncio.sleep(0.01)
@@ -122,7 +135,7 @@ class Server:
 
     def done(self, start_s: float, end_s: float) -> int:
         """Calls answered in an interval of time."""
-        return sum(start_s <= at < end_s for at in self.done_at_s)
+        return bisect_left(self.done_at_s, end_s) - bisect_left(self.done_at_s, start_s)
 
 
 class World:
