@@ -24,6 +24,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from throughput import machine
+
 HERE = Path(__file__).parent
 K = 8
 LONG, SHORT = 20_000, 200
@@ -185,7 +187,7 @@ def report(name: str, folder: Path, sections: str, n_attempts: int, n_bytes: int
 def page(recorded: int, direct: int) -> Iterator[str]:
     yield "# Soak"
     yield ""
-    yield f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, by benchmarks/soak.py."
+    yield f"{time.strftime('%Y-%m-%d')}, {''.join(machine())}. By benchmarks/soak.py."
     yield ""
     for name, n_attempts in (("recorded", recorded), ("direct", direct)):
         if not n_attempts:

@@ -25,7 +25,7 @@ from typing import Any, Literal
 
 from pydantic import JsonValue
 
-from labelkit.records import Completion, DrawKey, Reply, Request, Score, Scorer, Task
+from labelkit.records import Completion, DrawKey, Reply, Request, Score, Task
 from labelkit.reply import read_reply
 from labelkit.sandbox.keeper import KeeperSettings
 from labelkit.sandbox.pool import WorkerError, WorkerPool
@@ -34,6 +34,7 @@ from labelkit.scorers.extract import AnswerPlace, Place, extract
 from labelkit.scorers.judge_verdicts import Scale, parse_verdict
 from labelkit.scorers.numbers import plain_number
 from labelkit.scorers.parse import parse_scorer
+from labelkit.seams import Scorer
 
 Outcome = Literal["right", "false_positive", "false_negative", "abstained", "not_run"]
 Row = dict[str, Any]

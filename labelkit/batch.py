@@ -12,7 +12,7 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -22,13 +22,15 @@ from labelkit.engine import Rules, TaskDraws
 from labelkit.errors import Fault, ProviderError, UsageError
 from labelkit.ledger_index import Index
 from labelkit.limits import Budget, Clock, Spend
-from labelkit.live import Live, Tab, failure_of
+from labelkit.live import Live, failure_of
 from labelkit.plan import Plan
 from labelkit.prepare import Prepared
-from labelkit.records import Completion, DrawKey, Request, Sampler, Task
+from labelkit.records import Completion, DrawKey, Request, Task
 from labelkit.samplers import BatchSettings
 from labelkit.samplers.batches import BatchApi
 from labelkit.samplers.protocol import Unreadable
+from labelkit.seams import Sampler
+from labelkit.tab import Tab
 
 FAILED_AT_MOST = 3
 """A draw that failed so often in batches is left to the ordinary way."""
@@ -295,8 +297,7 @@ class _Input:
         self._rows.close()
         with open(self._journal.draws(self.number), "wb") as file:
             for row in self.drawn:
-                key = row.key.model_dump()
-                line: list[Any] = [key, row.worst_usd, row.worst_tokens, row.provenance]
+                line: list[Any] = [asdict(row.key), row.worst_usd, row.worst_tokens, row.provenance]
                 file.write(codec.dumps(line) + b"\n")
             file.flush()
             os.fsync(file.fileno())
@@ -306,7 +307,7 @@ def _read_draws(path: Path) -> Iterator[tuple[str, _Row]]:
     with open(path, "rb") as file:
         for line in file:
             fields: Any = codec.loads(line)
-            row = _Row(DrawKey.model_validate(fields[0]), *fields[1:])
+            row = _Row(DrawKey(**fields[0]), *fields[1:])
             yield _custom_id(row.key), row
 
 

@@ -19,6 +19,9 @@ _AS_ZERO = bytes.maketrans(b"123456789", b"000000000")
 _LONG_DIGITS = b"0" * 19
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+"""How a text begins that an editor or a spreadsheet saved as UTF-16."""
+
 MAX_DEPTH = 100
 """Levels of nesting that every later step (validation, ledger, rows) is sure to carry."""
 

@@ -140,7 +140,7 @@ def _check_env(run: Side, baseline: Side, across: frozenset[str]) -> list[JsonVa
         hint = "compare runs of the same tasks, prompt and scorer"
         if set(refused) <= ACROSS_PROMPT | {"tasks"}:
             hint = "--across prompt compares prompts, schemas and tools on the tasks both have"
-        elif "scorer" in refused:
+        elif refused == ["scorer"]:
             hint = "`labelkit rescore` scores one of them as the other, without a call"
         raise RunMismatchError(
             f"{run.directory} and {baseline.directory}: not comparable, "

@@ -15,31 +15,33 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from pydantic import JsonValue
-
 from labelkit import codec
+from labelkit.attempts import (
+    first_difference,
+    judged,
+    read_attempt,
+    read_completion,
+    read_sampled,
+    settled_by_rule,
+)
 from labelkit.errors import DrawNotMadeError, StorageError, UsageError
 from labelkit.ledger_index import Index, Stored
 from labelkit.limits import Halt, Halted
 from labelkit.live import Live, Observer
 from labelkit.recipes.canaries import Canary, Sighting
 from labelkit.records import (
-    Abstention,
     Attempt,
     Completion,
     DrawKey,
-    Failure,
     NotRun,
     Outcome,
-    Recipe,
     Request,
     Sampled,
     Score,
-    Scorer,
-    StopReason,
     Task,
+    Verdict,
 )
-from labelkit.reply import read_reply
+from labelkit.seams import Recipe, Scorer
 
 T = TypeVar("T")
 
@@ -114,13 +116,13 @@ class TaskDraws:
         record: Any = self._stored.scores.get((slot, score_key))
         if record is not None and self._live is not None and self._live.retry_errors:
             record = record if "error" not in record else None
-        if record is None:
-            if self._live is None:
-                return NotRun(key=sampled.key, reason="not_scored")
-            record = await self._ask_scorer(sampled, score_key)
-            if record is None:
-                return NotRun(key=sampled.key, reason=self._live.halt.reason or "not_scored")
-        return read_attempt(sampled, record)
+        if record is not None:
+            return read_attempt(sampled, record)
+        scored = None if self._live is None else await self._ask_scorer(sampled, score_key)
+        if scored is not None:
+            return scored
+        halted = self._live and self._live.halt.reason
+        return NotRun(key=sampled.key, reason=halted or "not_scored")
 
     def _owed(self, outcome: Any) -> bool:
         if self._live is None or outcome["kind"] == "completion":
@@ -130,14 +132,15 @@ class TaskDraws:
     async def _draw(self, request: Request, key: DrawKey, role: str) -> Sampled | NotRun:
         live = self._live
         assert live is not None
-        for record in live.from_sources(self._task, key):
-            self._journal_request(request, key)
-            live.writer.append(record)
-            self._stored.add(record)
-        slot = (key.stage, key.request, key.sample_index)
-        found: Any = self._stored.completions.get(slot) or self._stored.failures.get(slot)
-        if found is not None and not self._owed(found):
-            return read_sampled(found, key, request)
+        if live.sources:
+            for record in live.from_sources(self._task, key):
+                self._journal_request(request, key)
+                live.writer.append(record)
+                self._stored.add(record)
+            slot = (key.stage, key.request, key.sample_index)
+            found: Any = self._stored.completions.get(slot) or self._stored.failures.get(slot)
+            if found is not None and not self._owed(found):
+                return read_sampled(found, key, request)
         if live.halt.reason is not None:
             return NotRun(key=key, reason=live.halt.reason)
         self._refuse_other_prompt(request, key)
@@ -152,7 +155,7 @@ class TaskDraws:
         live.observer.spent(record.get("spent_usd"), record.get("spent_tokens") or 0)
         if completion is None:
             return read_sampled(record, key, request)
-        return _read_completion(completion, key, request, record["provenance"])
+        return read_completion(completion, key, request, record["provenance"])
 
     def announce(self, request: Request, key: DrawKey) -> None:
         """Journal a request that is about to be drawn; refuses one that replaces another."""
@@ -193,7 +196,7 @@ class TaskDraws:
         seen = self._context + completion.digest.encode("ascii")
         return hashlib.sha256(seen).hexdigest()[:32]
 
-    async def _ask_scorer(self, sampled: Sampled, score_key: str) -> dict[str, Any] | None:
+    async def _ask_scorer(self, sampled: Sampled, score_key: str) -> Attempt | None:
         """The foreign border of the scorer call. None: the run stopped before it could decide."""
         assert sampled.reply is not None
         assert self._live is not None
@@ -206,6 +209,7 @@ class TaskDraws:
             "sample_index": key.sample_index,
             "key": score_key,
         }
+        verdict: Verdict | None = None
         try:
             verdict = await self._rules.scorer.score(self._task, sampled.reply, self)
         except DrawNotMadeError:
@@ -216,95 +220,12 @@ class TaskDraws:
             record["error"] = f"{type(error).__name__}: {codec.clean_text(str(error))}"[:1000]
         else:
             name = "score" if isinstance(verdict, Score) else "abstention"
-            record[name] = verdict.model_dump(mode="json", exclude_defaults=True)
+            record[name] = verdict.as_json()
         self._live.writer.append(record)
         self._stored.add(record)
-        return record
-
-
-def read_sampled(record: Any, key: DrawKey, request: Request) -> Sampled:
-    """A draw's outcome record (completion or failure) as it was."""
-    provenance = record.get("provenance", {})
-    if record["kind"] == "failure":
-        failure = Failure.model_validate(record["failure"])
-        return Sampled(key=key, failure=failure, provenance=provenance)
-    completion = Completion.model_validate(record["completion"])
-    return _read_completion(completion, key, request, provenance)
-
-
-def _read_completion(
-    completion: Completion, key: DrawKey, request: Request, provenance: dict[str, JsonValue]
-) -> Sampled:
-    reply = read_reply(request, completion, key)
-    return Sampled(key=key, completion=completion, reply=reply, provenance=provenance)
-
-
-def settled_by_rule(
-    sampled: Sampled, *, truncated_fails: bool, invalid_fails: bool
-) -> Attempt | None:
-    """Attempts that no scorer is asked about: failures, and replies that are no answer."""
-    failure, reply = sampled.failure, sampled.reply
-    if failure is not None:
-        reason = f"{failure.error_type}: {failure.message}"
-        return Attempt(sampled=sampled, stop_reason=failure.stop_reason, reason=reason)
-    assert reply is not None
-    if reply.finish_reason == "content_filter":
-        reason = "the provider's content filter ended the reply"
-        return Attempt(sampled=sampled, stop_reason="content_filter", reason=reason)
-    if reply.cut:
-        reason = "the reply was cut at its token limit"
-        return _failed(sampled, "truncated", reason, truncated_fails)
-    if reply.invalid is not None:
-        return _failed(sampled, "invalid_output", reply.invalid, invalid_fails)
-    if not reply.text.strip() and not reply.tool_calls:
-        return _failed(sampled, "no_answer", "the reply is empty", True)
-    return None
-
-
-def read_attempt(sampled: Sampled, record: Any) -> Attempt:
-    """A draw with its score record."""
-    if "error" in record:
-        reason = f"scorer: {record['error']}"
-        return Attempt(sampled=sampled, stop_reason="scorer_error", reason=reason)
-    if "abstention" in record:
-        abstention = Abstention.model_validate(record["abstention"])
-        return Attempt(
-            sampled=sampled,
-            stop_reason="abstained",
-            abstention=abstention,
-            reason=abstention.reason,
-        )
-    score = Score.model_validate(record["score"])
-    stop: StopReason = "no_answer" if score.no_answer else "completed"
-    return Attempt(sampled=sampled, stop_reason=stop, score=score, reason=score.reason)
-
-
-def _failed(sampled: Sampled, stop: StopReason, reason: str, fails: bool) -> Attempt:
-    score = Score(value=0.0, passed=False, reason=reason) if fails else None
-    return Attempt(sampled=sampled, stop_reason=stop, score=score, reason=reason)
-
-
-def first_difference(body: Any, request: Request) -> str:
-    """The dotted path of the first request field in which a journalled request differs."""
-    then = Request.model_validate(body).model_dump(mode="json")
-    now = request.model_dump(mode="json")
-    return _difference(then, now, "") or "nothing"
-
-
-def _difference(then: Any, now: Any, at: str) -> str | None:
-    if isinstance(then, dict) and isinstance(now, dict):
-        for name in dict.fromkeys((*now, *then)):
-            found = _difference(then.get(name), now.get(name), f"{at}.{name}" if at else name)
-            if found:
-                return found
-        return None
-    if isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
-        for number, (one, other) in enumerate(zip(then, now, strict=True)):
-            found = _difference(one, other, f"{at}[{number}]")
-            if found:
-                return found
-        return None
-    return None if then == now and type(then) is type(now) else at
+        if verdict is None or verdict.detail:  # a detail is what its JSON says
+            return read_attempt(sampled, record)
+        return judged(sampled, verdict)
 
 
 async def run_tasks(

@@ -23,8 +23,9 @@ from labelkit.gates import GateResult
 from labelkit.ledger_index import Index, Stored, Totals
 from labelkit.prepare import Prepared
 from labelkit.recipes.canaries import Canary, Sighting
-from labelkit.records import Chooser, Outcome, Task
+from labelkit.records import Outcome, Task
 from labelkit.rows import RunFacts, Tally
+from labelkit.seams import Chooser
 
 
 @dataclass(frozen=True)

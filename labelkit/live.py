@@ -12,7 +12,7 @@ import hashlib
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Protocol
@@ -22,7 +22,7 @@ from pydantic import JsonValue
 from labelkit import codec
 from labelkit.errors import LabelkitError, ProviderError, UsageError
 from labelkit.ledger import Writer
-from labelkit.ledger_index import Index, to_pico
+from labelkit.ledger_index import Index
 from labelkit.limits import Fleet, Halt, Halted, Spend
 from labelkit.records import (
     NONCE_PLACEHOLDER,
@@ -34,12 +34,13 @@ from labelkit.records import (
     NotRun,
     Outcome,
     Request,
-    Sampler,
     Task,
     Usage,
 )
 from labelkit.samplers.endpoints import worst_usage
+from labelkit.seams import Sampler
 from labelkit.served import Served
+from labelkit.tab import Tab
 
 _KEPT = 4096  # requests of which something is remembered: more than are ever under way
 
@@ -219,7 +220,7 @@ class Live:
     async def _sample(self, sampler: Sampler, call: Call, endpoint: int) -> Completion | None:
         """The foreign border of the provider call: whatever it raises becomes a ProviderError."""
         if endpoint:
-            call = call.model_copy(update={"endpoint": endpoint})
+            call = replace(call, endpoint=endpoint)
         try:
             return await sampler.sample(call)
         except LabelkitError:
@@ -230,8 +231,6 @@ class Live:
 
     def from_sources(self, task: Task, key: DrawKey) -> list[dict[str, Any]]:
         """What the other runs hold of a draw (outcome and scores), as records for this ledger."""
-        if not self.sources:
-            return []
         slot = (key.stage, key.request, key.sample_index)
         held = [(run_id, index.stored(task.id)) for run_id, index in self.sources]
         for run_id, stored in held:
@@ -316,47 +315,6 @@ class Live:
                 f"the endpoint now serves {completion.model_served!r}, but this run was sampled "
                 f"from {seen[0]!r}; serve that model again, or start anew with --fresh",
             )
-
-
-@dataclass(slots=True)
-class Tab:
-    """What the tries of one draw may cost. `lost`: tries that may have been charged for although
-    they brought no reply; each counts as its worst case. Records say nothing of what is unknown or
-    none, as there are millions of them."""
-
-    worst_usd: float | None
-    worst_tokens: int | None
-    paid: bool
-    tries: int = 0
-    lost: int = 0
-    begun_s: float = 0.0
-    """When the last try went out, on the monotonic clock."""
-
-    def worst(self) -> dict[str, JsonValue]:
-        """What a `sent` record says."""
-        said: dict[str, JsonValue] = {}
-        if self.worst_usd is not None:
-            said["worst_usd"] = self.worst_usd
-        if self.worst_tokens is not None:
-            said["worst_tokens"] = self.worst_tokens
-        return said
-
-    def settled(self, usd: float | None, n_tokens: int | None) -> dict[str, JsonValue]:
-        """What an outcome record says to settle the `sent` records of its draw."""
-        if self.lost and self.worst_usd is not None:
-            usd = (usd or 0.0) + self.lost * self.worst_usd
-        if self.lost and self.worst_tokens is not None:
-            n_tokens = (n_tokens or 0) + self.lost * self.worst_tokens
-        said: dict[str, JsonValue] = {"tries": self.tries if self.paid else 0}
-        if self.tries and self.worst_usd:
-            said["reserved_pico"] = to_pico(self.worst_usd) * self.tries
-        if self.tries and self.worst_tokens:
-            said["reserved_tokens"] = self.worst_tokens * self.tries
-        if usd is not None:
-            said["spent_usd"] = usd
-        if n_tokens is not None:
-            said["spent_tokens"] = n_tokens
-        return said
 
 
 def _copied(record: Mapping[str, Any], run_id: str) -> dict[str, Any]:

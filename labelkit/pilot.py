@@ -129,7 +129,7 @@ class Pilot:
             yield f"{tokens[0]:,.0f} ± {tokens[1]:,.0f} tokens"
         yield "cost unknown" if cost is None else f"{_money(cost[0])} ± {_money(cost[1])}"
         if hours is not None:
-            yield f"{hours:,.2g} hours at this speed"
+            yield f"{_duration(hours * 3600)} at this speed"
 
 
 def _projected(per_task: list[Any], n_tasks: int) -> tuple[float, float] | None:
@@ -155,6 +155,12 @@ def _share(part: int, whole: int) -> float | None:
 
 def _money(usd: float) -> str:
     return f"${usd:,.2f}" if usd >= 0.01 or usd == 0 else f"${usd:.3g}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:,.1f} hours"
 
 
 def _percent(share: float | None) -> str:

@@ -23,12 +23,13 @@ from labelkit.errors import Fault, SpecError, UsageError
 from labelkit.fingerprint import digest
 from labelkit.prompt import PromptSettings, Renderer
 from labelkit.recipes.canaries import CanarySettings
-from labelkit.records import Recipe, Sampler, Scorer
 from labelkit.rowfiles import RowFile
 from labelkit.samplers import Recorded, SamplerSettings
 from labelkit.samplers.absent import AbsentSampler
 from labelkit.scorers import Binding, ScorerSettings
+from labelkit.scorers.aside import bound
 from labelkit.scorers.parse import parse_scorer
+from labelkit.seams import Recipe, Sampler, Scorer
 from labelkit.spec import (
     Document,
     GoldFrom,
@@ -153,16 +154,11 @@ def bind(document: Document, command: str, permissions: Permissions) -> Plan:
     spec = _envelope(document, faults)
     sampler = _sampler_settings(document, spec, faults)
     renderer = _renderer(document, spec, sampler, faults) if sampler else None
-    recipe_class, recipe_settings = _recipe(document, spec, command, faults)
-    settings = _scorer_settings(document, spec, recipe_class, recipe_settings, faults)
+    recipe_class, recipe_settings, settings, warnings = _fitted(
+        document, spec, sampler, command, faults
+    )
     stream = _stream(document, spec.tasks, ("tasks",), faults)
     canaries, anchors = _canaries(document, spec, faults)
-    warnings: list[Problem] = []
-    if sampler is not None and settings is not None and recipe_settings is not None:
-        envelope = recipes.Envelope(spec, sampler, settings)
-        found: recipes.Check = recipe_class.check(recipe_settings, envelope)
-        faults += [document.fault(*problem) for problem in found.problems]
-        warnings = found.warnings
     if faults or sampler is None or renderer is None or settings is None or stream is None:
         # A key that holds a secret is mostly an unknown one too; once is enough.
         first = len(secret)
@@ -170,7 +166,7 @@ def bind(document: Document, command: str, permissions: Permissions) -> Plan:
     if len({canonical(judge.model_dump(mode="json")) for judge in settings.judges}) > 1:
         fix = "give all judges of a run the same model and parameters"
         problem = "names judges that are sampled differently"
-        raise SpecError([document.fault(("scorer",), problem, fix)])
+        raise SpecError([document.fault(scorer_at(spec, command), problem, fix)])
     folder = document.path.parent
     binding = Binding(
         folder=folder,
@@ -180,9 +176,11 @@ def bind(document: Document, command: str, permissions: Permissions) -> Plan:
         tools=tuple(sampler.tools),
     )
     try:
-        scorer = settings.bind(binding)
+        scorer = bound(settings, binding)
     except UsageError as error:
-        raise SpecError([document.fault(("scorer",), str(error), error.hint)]) from None
+        fault = document.fault(scorer_at(spec, command), str(error), error.hint)
+        raise SpecError([fault]) from None
+    envelope = recipes.Envelope(spec, sampler, settings)
     context = recipes.Context(envelope, renderer.render, scorer)
     return Plan(
         document=document,
@@ -198,6 +196,35 @@ def bind(document: Document, command: str, permissions: Permissions) -> Plan:
         recipe=lambda: recipe_class(recipe_settings, context),
         warnings=tuple(document.fault(*warning) for warning in warnings),
     )
+
+
+def unfit(plan: Plan, command: str) -> Fault | None:
+    """Why another command cannot run a bound spec, None where it can."""
+    faults: list[Fault] = []
+    _fitted(plan.document, plan.spec, plan.sampler, command, faults)
+    return faults[0] if faults else None
+
+
+def scorer_at(spec: Spec, command: str) -> Path_:
+    """The section that says who scores."""
+    return ("scorer",) if spec.scorer is not None else (command.replace("-", "_"),)
+
+
+def _fitted(
+    document: Document,
+    spec: Spec,
+    sampler: SamplerSettings | None,
+    command: str,
+    faults: list[Fault],
+) -> tuple[Any, Any, ScorerSettings | None, list[Problem]]:
+    """The command's recipe, its settings, the scorer's, and what is unwise about them together."""
+    recipe_class, settings = _recipe(document, spec, command, faults)
+    scorer = _scorer_settings(document, spec, recipe_class, settings, faults)
+    if sampler is None or settings is None or scorer is None:
+        return recipe_class, settings, scorer, []
+    found: recipes.Check = recipe_class.check(settings, recipes.Envelope(spec, sampler, scorer))
+    faults += [document.fault(*problem) for problem in found.problems]
+    return recipe_class, settings, scorer, found.warnings
 
 
 def _envelope(document: Document, faults: list[Fault]) -> Spec:
@@ -235,16 +262,12 @@ def _sampler_settings(
         return None
     if settings.recorded is not None:
         faults += _recorded_faults(document, settings.recorded)
-    if settings.transport == "local" and settings.revision is None:
-        from labelkit.samplers.local import LocalSampler
-
-        try:
-            revision = LocalSampler(settings, document.path.parent).revision()
-        except UsageError as error:
-            faults.append(document.fault((*at, "model"), str(error), error.hint))
-            return None
-        return settings.model_copy(update={"revision": revision})
-    return settings
+    try:
+        revision = samplers.revision_of(settings, document.path.parent)
+    except UsageError as error:
+        faults.append(document.fault((*at, "model"), str(error), error.hint))
+        return None
+    return settings.model_copy(update={"revision": revision})
 
 
 def _recorded_faults(document: Document, recorded: Recorded) -> Iterator[Fault]:

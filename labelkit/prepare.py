@@ -12,17 +12,25 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import get_args
 
+from pydantic import JsonValue
+
 from labelkit import pilot
-from labelkit.errors import Fault, SpecError, UsageError
+from labelkit.directory import read_lines
+from labelkit.engine import Rules
+from labelkit.errors import Fault, RunMismatchError, SpecError, UsageError
 from labelkit.gates import Gate, check_key, parse_gate
 from labelkit.plan import Permissions, Plan, bind
 from labelkit.recipes.canaries import PREFIX, Canary, plant
 from labelkit.records import StopReason, Task
+from labelkit.rowfiles import MISSING
+from labelkit.rows import slice_value
 from labelkit.spec import Document, Path_, SectionError, nearest
 from labelkit.tasks import MAX_FAULTS, Survey, survey
 
 MAX_KNOWN_IDS = 10_000
 """Ids that a misspelt one is compared with."""
+MAX_KNOWN_PATHS = 1_000
+"""Paths into tasks that a misspelt one is compared with."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +65,16 @@ class Prepared:
     directory: Path
     canaries: tuple[Canary, ...] = ()
     stop_if: tuple[Gate, ...] = ()
+
+    @property
+    def rules(self) -> Rules:
+        """How the run's replies become attempts."""
+        spec = self.plan.spec
+        return Rules(
+            self.plan.scorer,
+            truncated_fails=spec.on_truncated == "fail",
+            invalid_fails=spec.on_invalid_output == "fail",
+        )
 
     def tasks(self) -> Iterator[Task]:
         """The run's tasks in order, after shard, --task and --limit."""
@@ -109,6 +127,7 @@ def prepare(document: Document, command: str, options: Options) -> Prepared:
         found = survey(plan.stream, plan.scorer.check_gold)
         _render_all(plan)
         _check_task_ids(plan, options)
+        plan = replace(plan, warnings=(*plan.warnings, *_slices(plan)))
         canaries = _canaries(plan)
     except SpecError as error:
         raise SpecError([*faults, *error.faults]) from None
@@ -116,6 +135,45 @@ def prepare(document: Document, command: str, options: Options) -> Prepared:
         raise SpecError(faults)
     directory = options.directory or _directory(plan, options)
     return Prepared(plan, options, tuple(gates), found, directory, tuple(canaries), tuple(stop_if))
+
+
+def refuse_fewer(prepared: Prepared) -> None:
+    """Flags that leave out tasks or samples take no rows from a run that holds them; what a changed
+    spec leaves out is its own choice. Raises RunMismatchError."""
+    directory, options, k = prepared.directory, prepared.options, prepared.plan.spec.k
+    k_is_flag = "k" in prepared.plan.document.overrides
+    if prepared.whole and not k_is_flag:
+        return
+    if not all((directory / name).exists() for name in ("summary.json", "tasks.jsonl")):
+        return
+    n_tasks = n_left_out = most = 0
+    chosen = prepared.tasks()
+    ids: set[str] | None = None  # of the chosen, needed only where the order is another
+    for line in read_lines(directory / "tasks.jsonl"):
+        if not line["outcomes"]:
+            continue
+        n_tasks += 1
+        most = max(most, *(each["sample_index"] + 1 for each in line["outcomes"]))
+        if any(task.id == line["id"] for task in chosen):
+            continue
+        ids = {task.id for task in prepared.tasks()} if ids is None else ids
+        n_left_out += line["id"] not in ids
+    if n_left_out and not prepared.whole:
+        flags = [f"--task {task_id}" for task_id in options.task_ids]
+        flags += [f"--shard {'/'.join(map(str, options.shard))}"] if options.shard else []
+        flags += [f"--limit {options.limit}"] if options.limit is not None else []
+        said = (
+            f"attempts of {n_tasks:,} tasks, {n_left_out:,} of which {' '.join(flags)} leaves out"
+        )
+    elif k_is_flag and most > k:
+        said = f"{most:,} attempts a task, {most - k:,} of which k = {k} leaves out"
+    else:
+        return
+    raise RunMismatchError(
+        f"{directory}: holds {said}",
+        hint="-o DIR and --from this run make another of fewer, without a draw; --fresh sets this "
+        "one aside",
+    )
 
 
 def _gate(
@@ -209,6 +267,62 @@ def _check_task_ids(plan: Plan, options: Options) -> None:
         )
     if faults:
         raise SpecError(faults)
+
+
+def _slices(plan: Plan) -> list[Fault]:
+    """What is to be said of `slice_by`: how many tasks lack a path and stand in its slice `null`.
+
+    Raises SpecError for a path that no task has, which is misspelt.
+    """
+    written = plan.spec.slice_by
+    places: list[Path_] = [("slice_by", n) for n in range(len(written))]
+    paths = dict(zip(places, written, strict=True))
+    if isinstance(written, str):
+        paths = {("slice_by",): written}
+    if not paths:
+        return []
+    n_lacking = dict.fromkeys(paths, 0)
+    known: set[str] = set()
+    n_tasks = 0
+    for task in plan.stream:
+        n_tasks += 1
+        for at, path in paths.items():
+            n_lacking[at] += slice_value(task, path) is MISSING
+        if len(known) < MAX_KNOWN_PATHS:
+            known |= {"id", *_paths(task.metadata, "metadata"), *_paths(task.gold, "gold")}
+    faults: list[Fault] = []
+    said: list[Fault] = []
+    seen: set[str] = set()
+    for at, path in paths.items():
+        if n_lacking[at] == n_tasks:
+            fix = _nearest_path(path, sorted(known))
+            faults.append(plan.document.fault(at, f"{path!r}: no task has this path", fix))
+        elif path in seen:
+            faults.append(plan.document.fault(at, f"{path!r} is there twice", "remove one"))
+        elif n_lacking[at]:
+            lack = f"{path!r}: {n_lacking[at]:,} of {n_tasks:,} tasks have no such path"
+            said.append(plan.document.fault(at, lack, "they are the slice `null`"))
+        seen.add(path)
+    if faults:
+        raise SpecError(faults)
+    return said
+
+
+def _paths(value: JsonValue, at: str) -> Iterator[str]:
+    """The dotted paths of all that is no object in a value; none of a gold that is not there."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _paths(inner, f"{at}.{name}")
+    elif value is not None:
+        yield at
+
+
+def _nearest_path(path: str, known: Sequence[str]) -> str:
+    """The fix for a misspelt path: the known one that ends alike, or is spelt most alike."""
+    end = path.rpartition(".")[2]
+    ending = (each for each in known if each.rpartition(".")[2] == end)
+    guess = next(ending, None) or nearest(path, known)
+    return f"did you mean `{guess}`?" if guess else f"known here: {', '.join(known[:20])}"
 
 
 def _canaries(plan: Plan) -> list[Canary]:

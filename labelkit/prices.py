@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from labelkit.errors import Fault
 from labelkit.plan import Plan
-from labelkit.records import Call, DrawKey, Request, Sampler, Task, Usage
+from labelkit.records import Call, DrawKey, Request, Task, Usage
 from labelkit.samplers.endpoints import worst_usage
+from labelkit.seams import Sampler
 
 _ONE_EACH = Usage(input_tokens=1, output_tokens=1)
 

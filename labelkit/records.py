@@ -1,4 +1,4 @@
-"""labelkit's words as frozen records, and the four seams: Draw, Sampler, Scorer, Recipe.
+"""labelkit's words as frozen records.
 
 Records are data that crosses modules; they are built at the edges and trusted inside. Nothing here
 does work, reads a file or knows a provider.
@@ -7,9 +7,16 @@ does work, reads a file or knows a provider.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    TypeVar,
+    dataclass_transform,
+)
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
@@ -22,6 +29,8 @@ else:
     # Checked at the edges that read it; checking it again in every record would cost more than the
     # rest of a draw.
     Json = Any
+
+T = TypeVar("T")
 
 Message = dict[str, Json]
 """One chat message as the OpenAI protocol has it: `role`, `content`, and what else it carries."""
@@ -50,6 +59,13 @@ class Record(BaseModel):
     """Immutable data with no room for unknown fields; floats are finite."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
+def carrier(cls: type[T]) -> type[T]:
+    """What never leaves the process: built from records, trusted, never read or written. Frozen to
+    the type checker; at run time a check would cost more than the object."""
+    return dataclass(slots=True, kw_only=True, unsafe_hash=True)(cls)
 
 
 class Task(Record):
@@ -89,21 +105,28 @@ class Request(Record):
         """sha256 hex over the canonical JSON of all fields."""
         return hashlib.sha256(canonical(self.model_dump(mode="json"))).hexdigest()
 
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Request:
+        copied = super().model_copy(update=update, deep=deep)
+        vars(copied).pop("digest", None)  # pydantic would let the copy keep it
+        return copied
+
 
 NONCE_PLACEHOLDER = "\ue000nonce\ue000"
 """Stands in a request's messages for a fence's random nonce, chosen anew for every draw."""
 
 
-class DrawKey(Record):
+@carrier
+class DrawKey:
     """What tells one draw from another, in the ledger and everywhere else."""
 
     task_id: str
     stage: str
     request: str
-    sample_index: int = Field(ge=0)
+    sample_index: int
 
 
-class Call(Record):
+@carrier
+class Call:
     """A draw on its way to a sampler: the request with what is decided only when it is sent.
 
     `seed` is the derived seed of the draw, None where none is to be sent. `messages` and `text`
@@ -220,7 +243,20 @@ class Reply(Record):
     logprobs: Json = None
 
 
-class Score(Record):
+class _Verdict(Record):
+    def as_json(self) -> dict[str, Json]:
+        """The fields that do not hold their default; the class's `model_validate` reads them."""
+        fields: Any = vars(self)
+        if fields["detail"]:
+            return self.model_dump(mode="json", exclude_defaults=True)
+        kept = {name: value for name, value in fields.items() if value is not None}
+        del kept["detail"]
+        if kept.get("no_answer") is False:
+            del kept["no_answer"]
+        return kept
+
+
+class Score(_Verdict):
     """A scorer's verdict.
 
     value: in [0, 1]. `answer` is the extracted text that was judged, `span` its half-open character
@@ -238,7 +274,7 @@ class Score(Record):
     detail: dict[str, Json] = Field(default_factory=dict)
 
 
-class Abstention(Record):
+class Abstention(_Verdict):
     """A comparison that cannot be decided (time, size, unknown form, no quorum): unscored."""
 
     reason: str
@@ -251,7 +287,8 @@ class Abstention(Record):
 Verdict = Score | Abstention
 
 
-class Sampled(Record):
+@carrier
+class Sampled:
     """A draw as far as the model took it: a completion or a failure, exactly one of them.
 
     `provenance` holds what differs between equal runs (times, run id, response id, tries).
@@ -261,7 +298,7 @@ class Sampled(Record):
     completion: Completion | None = None
     failure: Failure | None = None
     reply: Reply | None = None
-    provenance: dict[str, Json] = Field(default_factory=dict)
+    provenance: dict[str, Json] = field(default_factory=dict)
 
 
 class Attempt(Record):
@@ -312,13 +349,14 @@ class Dropped(Record):
     detail: str | None = None
 
 
-class Row(Record):
+@carrier
+class Row:
     """A kept row: the recipe's own keys in order, the request and the attempts behind it."""
 
     fields: dict[str, Json]
     request: Request
     attempts: tuple[Attempt, ...]
-    provenance: dict[str, Json] = Field(default_factory=dict)
+    provenance: dict[str, Json] = field(default_factory=dict)
 
 
 class Outcome(Record):
@@ -343,119 +381,3 @@ class Outcome(Record):
     stopped_early: bool = False
     line: dict[str, Json] = Field(default_factory=dict)
     detail: dict[str, Json] = Field(default_factory=dict)
-
-
-class Draw(Protocol):
-    """The durable draw: found in the ledger, it is read back; else it is sampled and journalled.
-
-    `role` names the sampler (`policy`, `judge`). `draw(…)` is `sample` and then `score`.
-    A cancelled run surfaces as NotRun, never as an exception. `waits`: draws may have to wait for
-    a model, so that asking for several at once is faster.
-    """
-
-    @property
-    def waits(self) -> bool: ...
-
-    async def __call__(
-        self, request: Request, *, stage: str = "candidate", sample_index: int
-    ) -> Attempt | NotRun: ...
-
-    async def sample(
-        self, request: Request, *, stage: str, sample_index: int, role: str = "policy"
-    ) -> Sampled | NotRun: ...
-
-    async def score(self, sampled: Sampled) -> Attempt | NotRun: ...
-
-
-class Sampler(Protocol):
-    """Turns a call into a completion.
-
-    `paid`: calls cost something, so each is announced in the ledger before it is made.
-    `supports_seed`: a derived seed may be sent. `endpoints`: how many replicas it has. `slots`: the
-    most calls in flight at one endpoint (the spec's `concurrency`, or its own), None: unknown.
-    """
-
-    paid: bool
-    endpoints: int
-
-    @property
-    def slots(self) -> int | None: ...
-
-    @property
-    def supports_seed(self) -> bool: ...
-
-    async def sample(self, call: Call) -> Completion | None:
-        """One try, bounded by the sampler's own timeout. None: there is no such sample (recorded).
-
-        Raises ProviderError for everything that is not a reply; never retries by itself.
-        """
-        ...
-
-    def price_usd(self, usage: Usage) -> float | None:
-        """What so many tokens cost in one call, None where the price or a count is unknown."""
-        ...
-
-    def check(self, request: Request) -> list[str]:
-        """What is wrong with sending such a request (parameters the model does not take, missing
-        key or library), one clear sentence each, before anything is spent."""
-        ...
-
-    async def served(self, endpoint: int) -> str | None:
-        """What an endpoint says it serves (root or id in /v1/models); None where it does not."""
-        ...
-
-    async def close(self) -> None: ...
-
-
-class Scorer(Protocol):
-    """Turns a reply into a verdict. Three outcomes: passed, failed, abstained.
-
-    `fingerprint` is canonical data: kind, VERSION, settings, hashes of user code and versions of
-    verifier libraries. `reads` names the task's fields that the verdict depends on besides gold.
-    """
-
-    fingerprint: dict[str, Json]
-    reads: frozenset[str]
-
-    async def score(self, task: Task, reply: Reply, draw: Draw) -> Verdict:
-        """May raise anything; the engine turns it into `scorer_error`. Never blocks the loop."""
-        ...
-
-    def check_gold(self, task: Task) -> str | None:
-        """Why this task's gold cannot be used by this scorer, or None. Pure and fast."""
-        ...
-
-    async def close(self) -> None: ...
-
-
-@runtime_checkable
-class Chooser(Protocol):
-    """A recipe whose kept set is a choice over all tasks (`top`): where `chooses` is true, every
-    outcome is shown to `consider` in task order, then `choose` is called, then the recipe runs
-    again over the same ledger. Both passes draw nothing."""
-
-    @property
-    def chooses(self) -> bool: ...
-
-    def consider(self, outcome: Outcome) -> None: ...
-
-    def choose(self) -> None: ...
-
-
-RecipeFunction = Callable[[Task, Draw], Awaitable[Outcome]]
-
-
-class Recipe(Protocol):
-    """What a subcommand does with a task: which draws it asks for, which rows come out."""
-
-    async def __call__(self, task: Task, draw: Draw) -> Outcome: ...
-
-    def candidates(self, task: Task) -> tuple[Request, int]:
-        """The candidate request of a task and how many draws of it are planned."""
-        ...
-
-    def summarise(self, outcome: Outcome) -> None:
-        """Take one outcome, in task order, into the command's own `detail` of the summary."""
-        ...
-
-    def detail(self) -> Mapping[str, Json]: ...

@@ -15,6 +15,7 @@ import json
 import math
 import os
 import random
+import re
 import tempfile
 import zlib
 from array import array
@@ -26,11 +27,15 @@ from typing import Any, BinaryIO, Final, NamedTuple, cast
 
 from pydantic import JsonValue
 
-from labelkit.codec import strict_loads
+from labelkit.codec import UTF_16, strict_loads
 from labelkit.errors import Fault, SpecError, UsageError
 
 FORMATS = (".jsonl", ".json", ".csv", ".parquet")
+_ENDINGS = tuple(ending + packed for ending in FORMATS for packed in ("", ".gz", ".zst"))
+_CONTENT_ADDRESS = re.compile(r"[0-9a-f]{30,128}")
+"""Names that a cache of data sets gives to contents, and links to."""
 _MAX_CELL = 2**31 - 1
+_AS_UTF_8 = "save it as UTF-8"
 
 
 class SourceRow(NamedTuple):
@@ -86,6 +91,11 @@ class RowFile:
             problem = "is not a file" if path.exists() else "does not exist"
             fix = f"the path starts at the spec's folder, {os.fspath(path.parent.resolve())} here"
             raise SpecError([Fault(problem, self.shown, fix=fix)])
+        target = path.resolve().name.lower()
+        if not (target.endswith(_ENDINGS) or _CONTENT_ADDRESS.fullmatch(target)):
+            # A link in a stranger's folder must not make a table of a key or a password file.
+            problem = f"is a link to {path.resolve()}, which is of no format that labelkit reads"
+            raise SpecError([Fault(problem, self.shown, fix="name a file of rows")])
         if self.format == ".parquet":
             _pyarrow()
         if self.compression == "zst":
@@ -97,7 +107,9 @@ class RowFile:
             return
         try:
             with self.path.open("rb") as raw, self._plain(raw) as plain:
-                if self.format == ".jsonl":
+                if cast(io.BufferedReader, plain).peek(2).startswith(UTF_16):
+                    yield Fault("is UTF-16 text", self.shown, fix=_AS_UTF_8)
+                elif self.format == ".jsonl":
                     yield from self._jsonl(plain)
                 elif self.format == ".json":
                     yield from self._json(plain)
@@ -143,7 +155,8 @@ class RowFile:
             try:
                 values = strict_loads(raw)
             except ValueError as error:
-                yield Fault(_json_problem(error), self.shown, line, fix="write one JSON object")
+                problem, fix = _json_problem(error, "write one JSON object")
+                yield Fault(problem, self.shown, line, fix=fix)
                 continue
             yield self._object(line, values)
 
@@ -152,7 +165,8 @@ class RowFile:
         try:
             rows = strict_loads(plain.read().removeprefix(b"\xef\xbb\xbf"))
         except ValueError as error:
-            yield Fault(_json_problem(error), self.shown, getattr(error, "lineno", None), fix=fix)
+            problem, fix = _json_problem(error, fix)
+            yield Fault(problem, self.shown, getattr(error, "lineno", None), fix=fix)
             return
         if not isinstance(rows, list):
             yield Fault("is not a JSON array", self.shown, 1, fix=fix)
@@ -190,7 +204,7 @@ class RowFile:
         except csv.Error as error:
             yield Fault(f"is not csv: {error}", self.shown, line, fix="check its quotes")
         except UnicodeDecodeError:
-            yield Fault("is not UTF-8 text", self.shown, line, fix="save it as UTF-8")
+            yield Fault("is not UTF-8 text", self.shown, line, fix=_AS_UTF_8)
 
     def _parquet_columns(self) -> list[str]:
         pyarrow = _pyarrow()
@@ -332,10 +346,11 @@ def _plain_value(cell: Any) -> JsonValue:
     return str(cell)
 
 
-def _json_problem(error: ValueError) -> str:
+def _json_problem(error: ValueError, fix: str) -> tuple[str, str]:
+    """What is wrong with text that is no JSON, and its fix: `fix` where it is text."""
     if isinstance(error, UnicodeDecodeError):
-        return f"is not UTF-8 text (byte {error.start + 1})"
-    return f"is not JSON: {_first_line(error)}"
+        return f"is not UTF-8 text (byte {error.start + 1})", _AS_UTF_8
+    return f"is not JSON: {_first_line(error)}", fix
 
 
 def _first_line(error: Exception) -> str:

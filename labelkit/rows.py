@@ -20,6 +20,7 @@ from labelkit.errors import AccountingError
 from labelkit.fingerprint import task_digest
 from labelkit.ledger_index import Stored
 from labelkit.records import Attempt, Dropped, Outcome, Row, Task
+from labelkit.rowfiles import MISSING, Missing, lookup
 
 
 @dataclass
@@ -157,7 +158,8 @@ class Tally:
         self.clusters.add(n_passed=n_passed, n_scored=n_scored)
         self.shapes[n_scored, n_passed] += 1
         for path in self.slice_by:
-            value = _at(task, path)
+            found = slice_value(task, path)
+            value = None if found is MISSING else found
             name = value if isinstance(value, str) else codec.dumps(value).decode()
             if len(self.slice_by) > 1:
                 name = f"{path}={name}"
@@ -364,9 +366,11 @@ def _total(values: Sequence[Any]) -> Any:
     return None if not values or None in values else sum(values)
 
 
-def _at(task: Task, path: str) -> JsonValue:
-    value: Any = {"id": task.id, "metadata": task.metadata, "gold": task.gold}
-    for part in path.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
-    found: JsonValue = value
-    return found
+def slice_value(task: Task, path: str) -> JsonValue | Missing:
+    """What names a task's slice; MISSING where there is no such path (a gold of None is none)."""
+    fields: dict[str, JsonValue] = {"id": task.id, "gold": task.gold, "metadata": task.metadata}
+    head, _, rest = path.partition(".")
+    value = fields.get(head)
+    if value is None:
+        return MISSING
+    return lookup(value, rest) if rest else value

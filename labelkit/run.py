@@ -31,7 +31,7 @@ from labelkit.directory import (
     refuse_changes,
     write_whole,
 )
-from labelkit.engine import Rules, replay, run_tasks, watch_canaries
+from labelkit.engine import replay, run_tasks, watch_canaries
 from labelkit.errors import LedgerCorruptError, SpecError, UsageError
 from labelkit.finish import Ending, finalise, inputs_digest
 from labelkit.interrupts import Signals, stopped
@@ -41,12 +41,13 @@ from labelkit.limits import Budget, Fleet, Halt, Halted, Limits, LimitSettings
 from labelkit.live import Live, Observer
 from labelkit.loop import calm_collector, fastest_loop
 from labelkit.pilot import Pilot, choose
-from labelkit.prepare import Prepared
+from labelkit.plan import scorer_at
+from labelkit.prepare import Prepared, refuse_fewer
 from labelkit.prices import unpriced
 from labelkit.prompt import Renderer
-from labelkit.records import Sampler
 from labelkit.samplers import SamplerSettings
 from labelkit.samplers.endpoints import shown_urls
+from labelkit.seams import Sampler
 from labelkit.served import Served
 from labelkit.sources import check_sources, open_source, siblings
 
@@ -126,8 +127,14 @@ class _Run:
                     sources = [open_source(path, directory) for path in self.options.sources]
                     for _, source in sources:
                         stack.callback(source.close)
-                    check_sources(self.prepared, sources, index, self.progress.message)
-                    if is_new and not sources:
+                    await check_sources(
+                        self.prepared,
+                        sources,
+                        index,
+                        self.progress.message,
+                        buys=samplers["policy"].paid,
+                    )
+                    if is_new and not sources and samplers["policy"].paid:
                         self._tell_of_siblings()
                     served = await self._check_served(samplers, directory, identity)
                 run_id = identity["run_id"]
@@ -137,7 +144,7 @@ class _Run:
             ending = Ending(
                 self.halt.reason, self.halt.detail, self.signal, time.monotonic() - self.begun
             )
-            return await finalise(self.prepared, index, identity, self._rules(), ending)
+            return await finalise(self.prepared, index, identity, self.prepared.rules, ending)
 
     def _tell_of_siblings(self) -> None:
         """Before anything is bought: other runs may hold these very draws."""
@@ -153,8 +160,9 @@ class _Run:
                 hint="check `where`, --task, --limit and the task file",
             )
         document = self.plan.document
+        judged = scorer_at(self.plan.spec, self.plan.command)
         faults = [
-            document.fault(("sampler",) if role == "policy" else ("scorer",), f"{role}: {problem}")
+            document.fault(("sampler",) if role == "policy" else judged, f"{role}: {problem}")
             for role, settings in self.plan.sampler_settings.items()
             for problem in samplers[role].check(Renderer(settings).render(task))
         ]
@@ -175,6 +183,7 @@ class _Run:
         if path.exists():
             kept = read_identity(directory)
             refuse_changes(directory, kept, now)
+            refuse_fewer(self.prepared)
             return kept
         identity: dict[str, Any] = {
             "run_id": datetime.now(UTC).strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(3),
@@ -261,7 +270,7 @@ class _Run:
             served=totals.served,
             endpoints=served,
         )
-        rules = self._rules()
+        rules = self.prepared.rules
         workers = _workers(samplers["policy"])
 
         async def all_work() -> None:
@@ -301,7 +310,7 @@ class _Run:
         """Run n random tasks in full, say what they tell of the whole, and stop where asked to."""
         chosen = choose(self.prepared.tasks(), n)
         pilot = Pilot(n_tasks=self.prepared.n_tasks)
-        recipe, rules, begun = self.plan.recipe(), self._rules(), time.monotonic()
+        recipe, rules, begun = self.plan.recipe(), self.prepared.rules, time.monotonic()
         before = index.catch_up().sent
         self.progress.start(len(chosen), self.plan.spec.k, fleets)
         await run_tasks(iter(chosen), recipe, rules, index, live, workers=workers)
@@ -316,13 +325,6 @@ class _Run:
         condition = pilot.stopped_by(self.prepared.stop_if)
         if condition is not None:
             self.halt.stop("pilot", condition)
-
-    def _rules(self) -> Rules:
-        return Rules(
-            self.plan.scorer,
-            truncated_fails=self.plan.spec.on_truncated == "fail",
-            invalid_fails=self.plan.spec.on_invalid_output == "fail",
-        )
 
     async def _drained(self, work: asyncio.Task[None]) -> None:
         """Wait for the work; once interrupted, what is in flight has DRAIN_S to come in."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError
+from jsonschema.exceptions import SchemaError, ValidationError
 from jsonschema.protocols import Validator
 from jsonschema.validators import extend, validator_for
 from pydantic import JsonValue
@@ -22,6 +22,7 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
 from labelkit.codec import canonical, strict_loads, unwritable
+from labelkit.patterns import PatternLateError, linear_pattern, occurs, patience
 from labelkit.spec import Path_, Problem, SectionError
 
 _WORDS = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
@@ -69,8 +70,9 @@ def parse_reply(text: str, schema: dict[str, JsonValue]) -> tuple[JsonValue, str
     if problem:
         return None, problem
     try:
-        misfit = next(_validator(canonical(schema)).iter_errors(value), None)
-    except (RecursionError, ArithmeticError, Unresolvable) as unable:
+        with patience():
+            misfit = next(_validator(canonical(schema)).iter_errors(value), None)
+    except (RecursionError, ArithmeticError, Unresolvable, PatternLateError) as unable:
         return None, f"cannot be checked against the schema: {type(unable).__name__}"
     if misfit is None:
         return value, None
@@ -140,6 +142,8 @@ def _schema_problems(schema: dict[str, Any], at: Path_) -> Iterator[Problem]:
         where = (*at, *error.absolute_path)
         yield Problem(where, f"is not JSON Schema: {error.message[:200]}")
         return
+    if unbounded := unbounded_keyword(schema):
+        yield Problem(at, unbounded, "use additionalProperties")
     root = DRAFT202012.create_resource(schema)
     resolver = Registry().with_resource("", root).resolver()
     for where, name, value in _keywords(schema, at):
@@ -151,6 +155,33 @@ def _schema_problems(schema: dict[str, Any], at: Path_) -> Iterator[Problem]:
             except Unresolvable:
                 problem = f"refers to {value!r}, which is not in this schema"
                 yield Problem(where, problem, "write it under $defs and refer to #/$defs/…")
+        for pattern in _patterns(name, value):
+            try:
+                linear_pattern(pattern)
+            except ValueError as error:
+                # A reply is read anew on every replay, so no clock may decide what it is.
+                fix = "write it without lookaround, or check it with a `json` scorer"
+                yield Problem(where, f"{pattern!r} is {error}", fix)
+
+
+def unbounded_keyword(schema: dict[str, Any]) -> str | None:
+    """Which keyword cannot be checked in bounded time in this schema, in words."""
+    names = {name for _, name, _ in _keywords(schema, ())}
+    if {"unevaluatedProperties", "patternProperties"} <= names:
+        return "`unevaluatedProperties` beside `patternProperties` is not supported"
+    return None
+
+
+def has_patterns(schema: dict[str, Any]) -> bool:
+    """Whether a schema holds any regular expression."""
+    return any(_patterns(name, value) for _, name, value in _keywords(schema, ()))
+
+
+def _patterns(name: str, value: Any) -> list[str]:
+    """The regular expressions of a keyword."""
+    if name == "pattern" and isinstance(value, str):
+        return [value]
+    return [*value] if name == "patternProperties" and isinstance(value, dict) else []
 
 
 def _keywords(value: Any, at: Path_) -> Iterator[tuple[Path_, str, Any]]:
@@ -175,8 +206,73 @@ def _validator(schema: bytes) -> Validator:
     loaded = json.loads(schema)
     kind = validator_for(loaded, default=Draft202012Validator)
     checker = kind.TYPE_CHECKER.redefine("integer", _is_integer)
-    exact: type[Validator] = extend(kind, type_checker=checker)  # type: ignore[no-untyped-call]
+    exact: type[Validator] = extend(  # type: ignore[no-untyped-call]
+        kind, bounded_keywords(kind), type_checker=checker
+    )
     return exact(loaded, registry=Registry())
+
+
+Keyword = Callable[[Any, Any, Any, dict[str, Any]], Iterator[ValidationError]]
+
+
+def bounded_keywords(kind: type[Validator]) -> dict[str, Keyword]:
+    """A draft's keywords that take unbounded time in jsonschema, in bounded time.
+
+    There any text can hang a pattern, and unique objects cost the square of their number.
+    """
+    others: Keyword = kind.VALIDATORS["additionalProperties"]
+
+    def additional_properties(
+        validator: Any, allowed: Any, instance: Any, schema: dict[str, Any]
+    ) -> Iterator[ValidationError]:
+        patterns = schema.get("patternProperties")
+        if patterns and isinstance(instance, dict):
+            instance = {
+                name: value
+                for name, value in instance.items()
+                if not any(occurs(pattern, name) for pattern in patterns)
+            }
+            schema = {"properties": schema.get("properties", {})}
+        return others(validator, allowed, instance, schema)
+
+    return {
+        "pattern": _pattern,
+        "patternProperties": _pattern_properties,
+        "additionalProperties": additional_properties,
+        "uniqueItems": _unique_items,
+    }
+
+
+def _pattern(
+    validator: Any, pattern: str, instance: Any, schema: dict[str, Any]
+) -> Iterator[ValidationError]:
+    if isinstance(instance, str) and not occurs(pattern, instance):
+        yield ValidationError(f"{instance!r} does not match {pattern!r}")
+
+
+def _pattern_properties(
+    validator: Any, patterns: dict[str, Any], instance: Any, schema: dict[str, Any]
+) -> Iterator[ValidationError]:
+    for pattern, subschema in patterns.items() if isinstance(instance, dict) else ():
+        for name, value in instance.items():
+            if occurs(pattern, name):
+                yield from validator.descend(value, subschema, path=name, schema_path=pattern)
+
+
+def _unique_items(
+    validator: Any, unique: bool, instance: Any, schema: dict[str, Any]
+) -> Iterator[ValidationError]:
+    if unique and isinstance(instance, list) and len({*map(_hashed, instance)}) < len(instance):
+        yield ValidationError(f"{instance!r} has non-unique elements")
+
+
+def _hashed(value: Any) -> Any:
+    """A JSON value as one that equals another where JSON Schema says so: 1 is 1.0, not true."""
+    if isinstance(value, dict):
+        return frozenset((name, _hashed(member)) for name, member in value.items())
+    if isinstance(value, list):
+        return ("array", *map(_hashed, value))
+    return ("boolean", value) if isinstance(value, bool) else value
 
 
 def _unfenced(text: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from labelkit.errors import RunMismatchError, UsageError
-from labelkit.records import Sampler
+from labelkit.seams import Sampler
 
 
 class Served:

@@ -81,7 +81,9 @@ class TaskFile(Section):
 class Spec(Section):
     """The envelope. Command sections and `sampler`, `scorer`, `canaries` are raw JSON."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+    name: Annotated[
+        str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", examples=["word-problems"])
+    ]
     tasks: TaskFile | Annotated[list[dict[str, JsonValue]], Field(min_length=1)]
     sampler: dict[str, JsonValue]
     scorer: JsonValue = None
@@ -198,6 +200,9 @@ def problems_of(
             problems.append(_unknown_key(where, _model_at(model, where[:-1])))
         elif kind == "missing":
             problems.append(Problem(where[:-1], f"`{where[-1]}` is missing", "add it"))
+        elif kind == "string_pattern_mismatch":
+            said = f"{_shown(item['input'], where)}{_said(item)}"
+            problems.append(Problem(where, said, _example(model, where)))
         elif kind not in _EXPECTED:
             problems.append(Problem(where, f"{_shown(item['input'], where)}{_said(item)}"))
         else:
@@ -212,6 +217,13 @@ def problems_of(
     if len(errors) > MAX_PROBLEMS:
         problems.append(Problem((), f"has {len(errors) - MAX_PROBLEMS:,} more faults"))
     return list(dict.fromkeys(problems))
+
+
+def first_problem(error: ValidationError, model: type[BaseModel], value: JsonValue) -> str:
+    """What is wrong with a value that is no section of a spec, in one sentence."""
+    at, said, fix = problems_of(error, model, value)[0]
+    head = f"{dotted(at)}: {said}" if at else said
+    return f"{head} ({fix})" if fix else head
 
 
 def nearest(word: str, known: Sequence[str]) -> str | None:
@@ -278,6 +290,13 @@ def _unknown_key(where: Path_, model: type[BaseModel] | None) -> Problem:
     else:
         fix = f"known here: {', '.join(known)}" if known else None
     return Problem(where, "unknown key", fix)
+
+
+def _example(model: type[BaseModel] | None, where: Path_) -> str | None:
+    """The fix for a text of another form: the field's own example, where it has one."""
+    parent = _model_at(model, where[:-1])
+    known = parent.model_fields.get(str(where[-1])) if parent else None
+    return f"write it as `{known.examples[0]}`" if known and known.examples else None
 
 
 def _said(item: Mapping[str, Any]) -> str:

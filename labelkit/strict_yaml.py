@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 from pydantic import JsonValue
 
-from labelkit.codec import unwritable
+from labelkit.codec import UTF_16, unwritable
 from labelkit.errors import Fault, SpecError
 
 MAX_BYTES = 1_000_000
@@ -40,7 +40,10 @@ def parse_yaml(raw: bytes, shown: str) -> tuple[JsonValue, dict[Place, int]]:
         finally:
             loader.dispose()
     except UnicodeDecodeError as error:
-        raise SpecError([Fault(f"is not UTF-8 text (byte {error.start})", shown)]) from None
+        said = f"is not UTF-8 text (byte {error.start + 1})"
+        if raw.startswith(UTF_16):
+            said = "is UTF-16 text"
+        raise SpecError([Fault(said, shown, fix="save it as UTF-8")]) from None
     except _Refused as error:
         raise SpecError([Fault(str(error), shown, error.line, fix=error.fix)]) from None
     except yaml.MarkedYAMLError as error:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from labelkit.codec import unwritable
+from labelkit.patterns import PatternLateError, TimedPattern, patience
 from labelkit.records import Message
 from labelkit.rowfiles import MISSING, SourceRow, lookup
 from labelkit.spec import FieldMap, GoldFrom, Problem, SectionError, nearest
@@ -45,7 +46,8 @@ class RowReader:
         """Raises SectionError on a field map that cannot work."""
         self._fields = fields
         self._gold: GoldFrom | None = None
-        self._regex: re.Pattern[str] | None = None
+        self._regex: TimedPattern | None = None
+        self._late: Problem | None = None
         if fields is None:
             return
         gold = fields.gold
@@ -59,7 +61,7 @@ class RowReader:
             raise SectionError([Problem(("gold", "after"), "is empty", 'e.g. after: "####"')])
         if self._gold.regex is not None:
             try:
-                self._regex = re.compile(self._gold.regex)
+                self._regex = TimedPattern(self._gold.regex)
             except re.error as error:
                 problem = f"is not a regular expression: {error}"
                 raise SectionError([Problem(("gold", "regex"), problem)]) from None
@@ -95,7 +97,15 @@ class RowReader:
         ]
 
     def read(self, row: SourceRow) -> Draft | list[Problem]:
-        draft = self._native(row) if self._fields is None else self._foreign(row, self._fields)
+        if self._late is not None:
+            return [self._late]
+        try:
+            draft = self._native(row) if self._fields is None else self._foreign(row, self._fields)
+        except PatternLateError as late:
+            # No clock may decide what a gold is: this is a fault, whatever happens to bad golds.
+            fix = "write the regex without repetition inside repetition"
+            self._late = Problem(("gold",), str(late), fix)
+            return [self._late]
         if isinstance(draft, list):
             return draft
         problems = []
@@ -172,7 +182,8 @@ class RowReader:
         if not isinstance(found, str):
             return None, f"`{column}` is not text: {_short(found)}"
         if self._regex is not None:
-            match = self._regex.search(found)
+            with patience():
+                match = self._regex.search(found)
             taken = "" if match is None else match[1 if self._regex.groups else 0] or ""
             wanted = f"the regex {self._regex.pattern!r} finds nothing"
         else:

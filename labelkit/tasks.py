@@ -207,7 +207,7 @@ class _Surveyor:
         self.faults: list[Fault] = []
         self.n_faults = 0
         self.warnings: list[str] = []
-        self.n_same = self.n_conflicting = 0
+        self.n_same = self.n_conflicting = self.n_warned = 0
         self.sha = hashlib.sha256()
         self.spool = RowSpool() if stream.settings.shuffle is not None else None
         self.seen = sqlite3.connect("", isolation_level=None)
@@ -235,8 +235,8 @@ class _Surveyor:
         if self.spool is not None and seed is not None:
             self.spool.shuffle(seed)
             self.sha.update(b"shuffle %d" % seed)
-        if self.n_same > len(self.warnings):
-            self.warnings.append(f"and {self.n_same - len(self.warnings):,} more like these")
+        if self.n_warned > len(self.warnings):
+            self.warnings.append(f"and {self.n_warned - len(self.warnings):,} more like these")
         n_bad_golds, n_duplicates = self.fates.count(_BAD_GOLD), self.fates.count(_DUPLICATE)
         found = Survey(
             n_tasks=len(self.fates) - n_bad_golds - n_duplicates,
@@ -338,6 +338,9 @@ class _Surveyor:
         first, first_gold = self.seen.execute(known, (prompt,)).fetchone()
         self.n_same += 1
         self.n_conflicting += gold != first_gold
+        if gold == first_gold and self.stream.settings.dedupe:
+            return True
+        self.n_warned += 1
         if len(self.warnings) < MAX_WARNINGS:
             other = "with another gold" if gold != first_gold else "and the same gold"
             place = f"{self.stream.shown}:{line}" if self.stream._file else f"task {line}"

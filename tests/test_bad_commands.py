@@ -20,8 +20,9 @@ def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     ("flags", "said"),
     [
         (("-k", "0"), ["-k"]),
-        (("-k", "many"), ["-k", "integer"]),
-        (("--limit", "0"), ["--limit"]),
+        (("-k", "many"), ["-k", "'many'", "whole number", "rollout --help"]),
+        (("--limit=0",), ["--limit", "'0'", "greater than or equal to 1"]),
+        (("--budget", "ten"), ["--budget", "'ten'", "a number"]),
         (("--shard", "5/4"), ["--shard 5/4", "1/4"]),
         (("--shard", "0/4"), ["--shard 0/4"]),
         (("--gate", "pas_rate > 1"), ["pas_rate", "`pass_rate`"]),
@@ -62,6 +63,12 @@ def test_a_scorer_file_that_cannot_be_used_is_told(
     message = cli.refused("rollout", spec, "--allow-code", "-o", cli.folder / "run")
     for part in said:
         assert part in message
+
+
+def test_a_bad_argument_is_told_with_its_value(cli: Cli) -> None:
+    assert "N: 'one': should be a whole number" in cli.refused("show", cli.folder, "t", "one")
+    said = cli.refused("show", cli.folder, "--only", "wrong")
+    assert "--only: 'wrong' is not one of 'failed', 'errors', 'passed'" in said
 
 
 def test_a_spec_that_is_not_there_is_told(cli: Cli) -> None:

@@ -50,6 +50,23 @@ SPECS: dict[str, tuple[dict[str, Any] | str, list[str]]] = {
     "name that leaves runs/": (changed(name="../../etc"), ["name:", "'../../etc'"]),
     "absolute name": (changed(name="/etc/x"), ["name:", "'/etc/x'"]),
     "negative budget": (changed(budget=-1), ["budget: -1"]),
+    # Slices
+    "slice by a path that no task has": (
+        one(metadata={"source": "x"}) | {"slice_by": "metadata.sourse"},
+        ["slice_by: 'metadata.sourse': no task has this path", "`metadata.source`"],
+    ),
+    "slice by a bare name": (
+        one(metadata={"a": {"level": 1}}) | {"slice_by": ["id", "level"]},
+        ["slice_by[1]: 'level'", "`metadata.a.level`"],
+    ),
+    "slice by what nothing is like": (
+        one(metadata={"source": "x"}) | {"slice_by": "zzz"},
+        ["slice_by: 'zzz'", "known here: gold, id, metadata.source"],
+    ),
+    "slice by the same twice": (
+        changed(slice_by=["gold", "gold"]),
+        ["slice_by[1]: 'gold'", "twice"],
+    ),
     # Gates
     "gate on an unknown key": (changed(gates=["pas_rate > 1"]), ["gates[0]", "`pass_rate`"]),
     "gate that is no comparison": (changed(gates=["pass_rate"]), ["gates[0]", "pass_rate"]),
@@ -111,7 +128,11 @@ SPECS: dict[str, tuple[dict[str, Any] | str, list[str]]] = {
     "bad pattern": (changed(scorer={"regex": "("}), ["scorer.regex", "RE2"]),
     "code without leave": (
         changed(scorer={"python": "s.py:f"}),
-        ["scorer", "s.py:f", "--allow-code"],
+        ["scorer: python: `s.py:f`", "--allow-code"],
+    ),
+    "code without a function": (
+        changed(scorer={"python": "s.py"}),
+        ["scorer.python: 's.py'", "write it as `reward.py:compute_score`"],
     ),
     "verl without leave": (
         changed(scorer={"verl": "s.py:compute_score"}),
@@ -120,7 +141,8 @@ SPECS: dict[str, tuple[dict[str, Any] | str, list[str]]] = {
     "program without leave": (changed(scorer={"command": ["rm", "x"]}), ["--allow-code"]),
     # Golds
     "gold unfit for the scorer": (one(gold="three apples or four"), ["tasks[0].gold", "three"]),
-    "no gold": (changed(tasks=[{"prompt": "p"}]), ["tasks[0].gold"]),
+    "no gold": (changed(tasks=[{"prompt": "p"}]), ["tasks[0].gold: is missing: a number"]),
+    "gold with grouped digits": (one(gold="1_000"), ["tasks[0].gold: '1_000'", "write 1000"]),
     "gold of another type": (one(gold={"x": 1}), ["tasks[0].gold"]),
     # Inline tasks
     "task without prompt": (changed(tasks=[{"gold": 3}]), ["tasks[0]", "prompt"]),

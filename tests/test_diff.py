@@ -123,6 +123,7 @@ def test_equal_runs_are_the_same_and_say_that_the_policy_is(tmp_path: Path) -> N
         ({"scorer": {"contains": {}}}, "scorer", "rescore"),
         ({"sampler": {"system": "Be brief."}}, "prompt", "--across prompt"),
         ({"tasks": TASKS[:4]}, "tasks", "--across prompt"),
+        ({"tasks": TASKS[:4], "scorer": {"contains": {}}}, "scorer, tasks", "of the same tasks"),
     ],
 )
 def test_what_makes_rates_incomparable_is_refused_by_name(

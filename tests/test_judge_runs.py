@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import re
 from collections import Counter
@@ -12,9 +13,17 @@ from typing import Any
 
 import pytest
 
+from labelkit.errors import SpecError
+from labelkit.plan import Permissions, Plan, bind
+from labelkit.recipes.knockout import knockout
+from labelkit.records import Attempt, Completion, DrawKey, Reply, Sampled, Task
+from labelkit.scorers.judge import JudgeScorer
+from labelkit.spec import load
 from tests.openai_server import OpenAIServer, Script
 from tests.openai_server.script import Ask
+from tests.recorded import printed
 from tests.runs import read_lines, run, write_spec
+from tests.scorers.scripted import ScriptedDraw
 
 FENCED = re.compile(
     r"=== BEGIN (?P<what>[A-Z]+) (?P<nonce>\w+) ===\n(?P<text>.*?)\n"
@@ -159,3 +168,82 @@ async def test_a_second_run_buys_no_vote(tmp_path: Path, openai_server: OpenAISe
     await go(spec, tmp_path / "run", "gates=['pass_rate == 1']")
     assert Counter(call.body["model"] for call in openai_server.calls) == before
     assert before == {"writer": 6, "judge": 12}
+
+
+async def test_malformed_verdicts_are_one_class_with_an_example_of_what_was_said(
+    tmp_path: Path, openai_server: OpenAIServer
+) -> None:
+    openai_server.script = answers(lambda ask: f"I would rather not, {ask.key[:8]}.")
+    spec = judged(tmp_path, openai_server)
+    await asyncio.to_thread(run, spec, tmp_path / "run")
+    text = printed("errors", tmp_path / "run")
+    assert text.startswith("6 × abstained · ")
+    assert "“I would rather not, " in text
+
+
+EMBEDDED = {
+    "model": "local/judge.gguf",
+    "rubric": "Is it kind?",
+    "scale": {"min": 1, "max": 5},
+    "pass_at": 4,
+}
+
+
+def with_embedded_judge(folder: Path, scorer: Any, **sections: Any) -> Plan:
+    sampler = {"model": "direct/writer", "api_base": "http://127.0.0.1:9"}
+    tasks = [{"id": "t", "prompt": "p"}]
+    spec = write_spec(folder, tasks=tasks, sampler=sampler, scorer=scorer, **sections)
+    command = "best-of-n" if "best_of_n" in sections else "rollout"
+    return bind(load(spec), command, Permissions())
+
+
+@pytest.mark.parametrize("scorer", [{"judge": EMBEDDED}, ["json", {"any": [{"judge": EMBEDDED}]}]])
+def test_an_embedded_judge_is_known_by_its_file(tmp_path: Path, scorer: Any) -> None:
+    (tmp_path / "judge.gguf").write_bytes(b"one")
+    before = with_embedded_judge(tmp_path, scorer)
+    assert hashlib.sha256(b"one").hexdigest() in json.dumps(before.score_identity)
+    (tmp_path / "judge.gguf").write_bytes(b"other")
+    after = with_embedded_judge(tmp_path, scorer)
+    assert hashlib.sha256(b"other").hexdigest() in json.dumps(after.score_identity)
+    assert before.env_parts("")["scorer"] != after.env_parts("")["scorer"]
+
+
+async def test_an_embedded_judge_is_asked_and_compares_as_that_file(tmp_path: Path) -> None:
+    (tmp_path / "judge.gguf").write_bytes(b"one")
+    judge = {name: EMBEDDED[name] for name in ("model", "rubric", "scale")}
+    section = {"bar": 4, "mode": "pairwise", "judge": judge}
+    plan = with_embedded_judge(tmp_path, None, best_of_n=section)
+    assert isinstance(plan.scorer, JudgeScorer)
+    task = Task(id="t", prompt="p")
+    draw = ScriptedDraw(
+        {
+            ("judge/0/0", 0): '{"reason": "", "score": 5}',
+            ("judge/0-1/0", 0): '{"better": "A"}',
+            ("judge/0-1/1", 0): '{"better": "B"}',
+        }
+    )
+    replies = [Reply(text=text, finish_reason="stop") for text in ("one", "two")]
+    await plan.scorer.score(task, replies[0], draw)
+    attempts = [
+        Attempt(
+            sampled=Sampled(
+                key=DrawKey(task_id="t", stage="candidate", request="", sample_index=number),
+                completion=Completion(text=reply.text),
+                reply=reply,
+            ),
+            stop_reason="completed",
+        )
+        for number, reply in enumerate(replies)
+    ]
+    played = await knockout(plan.scorer, task, attempts, draw)
+    assert played.winner is attempts[0]
+    assert len(draw.asked) == 3
+    assert {request.revision for request, *_ in draw.asked} == {hashlib.sha256(b"one").hexdigest()}
+
+
+def test_an_embedded_judge_without_a_file_is_a_fault_of_the_spec(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"scorer: .*judge\.gguf does not exist .*spec's folder"):
+        with_embedded_judge(tmp_path, {"judge": EMBEDDED})
+    section = {"bar": 4, "judge": EMBEDDED}
+    with pytest.raises(SpecError, match=r"spec.yaml:\d+: best_of_n: .*judge\.gguf does not exist"):
+        with_embedded_judge(tmp_path, None, best_of_n=section)

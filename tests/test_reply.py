@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -75,7 +76,7 @@ def test_what_came_with_the_text_is_carried() -> None:
 
 
 def test_the_stage_of_the_draw_is_carried() -> None:
-    key = KEY.model_copy(update={"stage": "judge/0/1"})
+    key = replace(KEY, stage="judge/0/1")
     assert read_reply(Request(model="m"), Completion(text="x"), key).stage == "judge/0/1"
 
 
@@ -142,7 +143,7 @@ def test_a_text_without_tags_is_left_alone(text: str) -> None:
     ],
 )
 def test_a_megabyte_is_read_in_linear_time(text: str) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     read(text)
     read(text, SOLVER)
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5

@@ -118,7 +118,11 @@ def test_parquet_values_become_json(tmp_path: Path) -> None:
         ("t.jsonl", '{"a": ' + "9" * 5000 + "}", "t.jsonl:1: is not JSON"),
         ("t.jsonl", '\n"text"\n', "t.jsonl:2: is not a JSON object: 'text'"),
         ("t.jsonl", "[1]", "t.jsonl:1: is not a JSON object: [1]"),
-        ("t.jsonl", b'{"a": "\xff"}', "t.jsonl:1: is not UTF-8 text (byte 8)"),
+        (
+            "t.jsonl",
+            b'{"a": "\xff"}',
+            "t.jsonl:1: is not UTF-8 text (byte 8) (save it as UTF-8)",
+        ),
         ("t.jsonl", '{"a": 1} {"a": 2}', "t.jsonl:1: is not JSON: Extra data"),
         ("t.json", '{"a": 1}', "t.json:1: is not a JSON array (write an array"),
         ("t.json", '[{"a": 1},\n{"a": }]', "t.json:2: is not JSON"),
@@ -130,6 +134,8 @@ def test_parquet_values_become_json(tmp_path: Path) -> None:
         ("t.csv", 'a,b\n1,"2\n', "t.csv:2: is not csv: unexpected end of data"),
         ("t.csv", 'a,b\n1,"2"x\n', "t.csv:2: is not csv"),
         ("t.csv", b"a\n\xff\n", "is not UTF-8 text (save it as UTF-8)"),
+        ("t.csv", b"\xfe\xff\0a\0\n\0b", "t.csv: is UTF-16 text"),
+        ("t.json.gz", '[{"a": 1}]'.encode("utf-16"), "t.json.gz: is UTF-16 text"),
     ],
 )
 def test_a_bad_row_is_a_fault_with_its_line(
@@ -238,3 +244,17 @@ def test_a_missing_library_is_told_with_the_command_that_installs_it(
 )
 def test_dotted_paths_reach_into_objects_and_lists(path: str, value: object) -> None:
     assert lookup({"a": {"b": [1, {"c": None}]}, "x.y": "dotted key"}, path) == value
+
+
+def test_a_link_to_what_is_no_file_of_rows_is_refused(tmp_path: Path) -> None:
+    """A key file read as csv would be a table of its lines."""
+    key = write(tmp_path, "id_ed25519", "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNz\n")
+    (tmp_path / "tasks.csv").symlink_to(key)
+    with pytest.raises(SpecError, match=r"is a link to .*id_ed25519, which is of no format"):
+        RowFile(tmp_path / "tasks.csv")
+
+
+@pytest.mark.parametrize("name", ["other.jsonl", "a" * 40, "0123456789abcdef" * 4])
+def test_a_link_into_a_cache_of_data_sets_is_followed(tmp_path: Path, name: str) -> None:
+    (tmp_path / "tasks.jsonl").symlink_to(write(tmp_path, name, '{"a": 1}\n'))
+    assert list(RowFile(tmp_path / "tasks.jsonl")) == [SourceRow(1, {"a": 1})]

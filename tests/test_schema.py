@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from typing import Any
 
 import pytest
@@ -101,6 +103,21 @@ def test_json_schema_is_taken_as_it_is(schema: dict[str, Any]) -> None:
             "refers to 'https://example.org/x', which is not in this schema",
         ),
         ({"$ref": "#/$defs/missing"}, ("response", "$ref"), "refers to '#/$defs/missing'"),
+        (
+            {"type": "string", "pattern": "^(?!a)b"},
+            ("response", "pattern"),
+            "'^(?!a)b' is not an RE2 pattern",
+        ),
+        (
+            {"type": "object", "patternProperties": {r"(a)\1": {}}},
+            ("response", "patternProperties"),
+            "is not an RE2 pattern",
+        ),
+        (
+            {"type": "object", "patternProperties": {"a": {}}, "unevaluatedProperties": False},
+            ("response",),
+            "`unevaluatedProperties` beside `patternProperties`",
+        ),
     ],
 )
 def test_a_bad_schema_is_refused_where_it_stands(
@@ -195,6 +212,42 @@ def test_a_check_that_cannot_be_made_is_an_invalid_reply(schema: Any, text: str)
     value, invalid = parse_reply(text, schema)
     assert value is None
     assert str(invalid).startswith("cannot be checked against the schema")
+
+
+BACKTRACKS = "^(a|aa)+$"
+NAMED: dict[str, Any] = {
+    "properties": {"id": {}},
+    "patternProperties": {"^x-": {"type": "integer"}},
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "said"),
+    [
+        ({"type": "string", "pattern": BACKTRACKS}, "a" * 60, None),
+        ({"type": "string", "pattern": BACKTRACKS}, "a" * 60 + "!", "does not match"),
+        ({"patternProperties": {BACKTRACKS: {"type": "null"}}}, {"a" * 60 + "!": 1}, None),
+        ({"patternProperties": {BACKTRACKS: {"type": "null"}}}, {"a" * 60: 1}, "is not of type"),
+        (
+            {"patternProperties": {BACKTRACKS: {}}, "additionalProperties": False},
+            {"a" * 60 + "!": 1},
+            "Additional properties are not allowed",
+        ),
+        (NAMED, {"id": "a", "x-a": 1}, None),
+        (NAMED, {"x-a": "1"}, "x-a: '1' is not of type 'integer'"),
+        (NAMED, {"y": 1}, "Additional properties are not allowed"),
+        ({"uniqueItems": True}, [{"a": number} for number in range(20_000)], None),
+        ({"uniqueItems": True}, [1, True, "1", [1], ["boolean", True], {}, [], None, 0], None),
+        ({"uniqueItems": True}, [{"a": [1, {}]}, {"b": 1}, {"a": [1.0, {}]}], "non-unique"),
+        ({"uniqueItems": False}, [1, 1], None),
+    ],
+)
+def test_no_reply_makes_a_schema_slow(schema: Any, value: Any, said: str | None) -> None:
+    started = time.process_time()
+    _, invalid = parse_reply(json.dumps(value), schema)
+    assert time.process_time() - started < 2
+    assert said in (invalid or "") if said else invalid is None
 
 
 def test_instructions_carry_the_schema() -> None:

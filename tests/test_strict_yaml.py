@@ -96,9 +96,12 @@ def test_too_long_a_document_is_refused_before_it_is_parsed() -> None:
         parse_yaml(b"a" * (MAX_BYTES + 1), "s.yaml")
 
 
-@pytest.mark.parametrize("raw", [b"\xff\xfea\0", b"a: \x80"])
-def test_bytes_that_are_not_utf8_are_refused(raw: bytes) -> None:
-    with pytest.raises(SpecError, match=r"s\.yaml: is not UTF-8 text \(byte "):
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [(b"\xff\xfea\0", r"is UTF-16 text"), (b"a: \x80", r"is not UTF-8 text \(byte 4\)")],
+)
+def test_bytes_that_are_not_utf8_are_refused(raw: bytes, said: str) -> None:
+    with pytest.raises(SpecError, match=rf"s\.yaml: {said} \(save it as UTF-8\)"):
         parse_yaml(raw, "s.yaml")
 
 

@@ -125,7 +125,11 @@ def test_a_gold_nested_too_deeply_is_a_fault(tmp_path: Path) -> None:
         ("t.csv", "prompt,gold\nx\n", "t.csv:2: has 1 cells where the header has 2"),
         ("t.jsonl", '{"prompt": "p"}\n{"prompt": NaN}\n', "t.jsonl:2: is not JSON: NaN"),
         ("t.jsonl", b'{"prompt": "\xe9"}\n', "t.jsonl:1: is not UTF-8 text"),
-        ("t.jsonl", b"\xff\xfe{\0}\0", "t.jsonl:1: is not UTF-8 text"),
+        (
+            "t.jsonl",
+            '{"prompt": "p"}\n'.encode("utf-16"),
+            "t.jsonl: is UTF-16 text (save it as UTF-8)",
+        ),
     ],
 )
 def test_a_bad_file_is_told_with_its_fault(
@@ -257,6 +261,11 @@ def test_chat_prompts_of_parquet_are_read(tmp_path: Path) -> None:
             "t.jsonl:1: gold: the regex '\\\\d+' finds nothing in `a`: 'x'",
         ),
         (
+            {"q": "p", "a": "a" * 60 + "!"},
+            FieldMap(prompt="q", gold=GoldFrom(column="a", regex="^(a|aa)+$")),
+            "t.jsonl:1: gold: the pattern '^(a|aa)+$' took over 2 s (write the regex",
+        ),
+        (
             {"q": "p"},
             FieldMap(prompt="q", metadata={"level": "lvl"}),
             "tasks.fields.metadata.level: there is no `lvl` (the row has: q)",
@@ -268,6 +277,17 @@ def test_a_bad_foreign_row_is_told_with_file_line_field_and_fix(
 ) -> None:
     [fault] = faults(stream(tmp_path, [row], fields=fields))
     assert fault.startswith(said)
+
+
+def test_a_gold_regex_that_takes_too_long_is_a_fault_even_where_bad_golds_are_dropped(
+    tmp_path: Path,
+) -> None:
+    rows = [{"q": "p", "a": text} for text in ("aa", "a" * 60 + "!", "a")]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "t.jsonl").write_text(lines)
+    fields = FieldMap(prompt="q", gold=GoldFrom(column="a", regex="^(a|aa)+$"))
+    source = TaskFile(file="t.jsonl", fields=fields, on_bad_gold="drop")
+    assert len(faults(TaskStream(source, tmp_path))) == 2
 
 
 @pytest.mark.parametrize(

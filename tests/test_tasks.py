@@ -241,6 +241,12 @@ def test_dedupe_drops_later_tasks_with_the_same_prompt(tmp_path: Path) -> None:
     assert (found.n_tasks, found.n_duplicates, found.n_conflicting) == (2, 1, 1)
     assert ids(source) == ["a", "b"]
     assert [(d.id, d.reason) for d in source.dropped()] == [("c", "duplicate_prompt")]
+    assert len(found.warnings) == 1
+
+
+def test_what_dedupe_drops_without_loss_is_no_warning(tmp_path: Path) -> None:
+    found = survey(stream(tmp_path, [{"prompt": "p", "gold": 1}] * 100, dedupe=True))
+    assert (found.n_tasks, found.n_duplicates, found.warnings) == (1, 99, ())
 
 
 # Golds

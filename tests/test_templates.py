@@ -148,9 +148,9 @@ def test_what_is_not_data_never_becomes_text(source: str, said: str) -> None:
     ],
 )
 def test_templates_are_bounded_in_time_and_size(source: str) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     fault(source)
-    assert time.monotonic() - started < 10
+    assert time.process_time() - started < 10
 
 
 def test_each_rendering_has_its_own_bounds() -> None:

@@ -8,13 +8,50 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from labelkit.cli.streams import ReaderGoneError, open_streams
-from labelkit.errors import LabelkitError, StorageError
+from labelkit.errors import LabelkitError, StorageError, UsageError
+
+
+class _Verbs(TyperGroup):
+    """Says of a value that does not fit its option what typer leaves out: the value."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            misfit = _misfit(error)
+            if misfit is None:
+                raise
+            raise misfit from None
+
+
+def _misfit(error: typer.BadParameter) -> UsageError | None:
+    """A value that typer's models refuse, as one of labelkit's errors; None for other mistakes."""
+    if type(error.__cause__).__name__ != "ValidationError":  # of pydantic, which costs time
+        return None
+    cause: Any = error.__cause__
+    [item, *_] = cause.errors()
+    param: Any = error.param
+    option = param.opts[0] if param.opts[0].startswith("-") else param.metavar or param.name
+    said = _EXPECTED.get(item["type"]) or str(item["msg"]).removeprefix("Value error, ")
+    said = said.removeprefix("Input ").rstrip(".")
+    value = repr(item["input"])
+    verb = error.ctx.info_name if error.ctx is not None else ""
+    return UsageError(
+        f"{option}: {said}" if value in said else f"{option}: {value}: {said}",
+        hint=f"`labelkit {verb} --help` says what it takes",
+    )
+
+
+_EXPECTED = {"int_parsing": "should be a whole number", "float_parsing": "should be a number"}
 
 app = typer.Typer(
+    cls=_Verbs,
     name="labelkit",
     no_args_is_help=True,
     add_completion=False,

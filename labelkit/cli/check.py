@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,9 @@ from labelkit.cli import app
 from labelkit.cli.recipes import AllowCode, K, Limit, Model, NoSandbox, Set, Spec, TaskIds
 
 if TYPE_CHECKING:
+    from labelkit.plan import Plan
     from labelkit.prepare import Options, Prepared
+    from labelkit.samplers import SamplerSettings
     from labelkit.spec import Document
 
 
@@ -100,13 +103,16 @@ def _print(every: list[Prepared], commands: list[str]) -> None:
     from labelkit.report.text import number, plain
 
     plan, survey = every[0].plan, every[0].survey
+    judges = {judge.model: judge for each in every for judge in each.plan.scorer_settings.judges}
     lines = [
         f"{plain(plan.document.shown)}: no fault found",
         f"tasks: {number(survey.n_tasks, 'task')} from {plain(plan.stream.shown)}",
-        f"model: {plain(plan.sampler.model)}",
+        _source(plan.sampler, plan.folder),
+        *(f"judge: {_model(judge)}" for judge in judges.values()),
         f"scorer: {plan.scorer_settings.KIND}",
         f"k: {plan.spec.k}",
         f"commands: {', '.join(commands)}",
+        *_other_commands(plan, commands),
     ]
     if survey.n_bad_golds:
         lines.append(f"dropped: {number(survey.n_bad_golds, 'task')} whose gold cannot be used")
@@ -119,6 +125,45 @@ def _print(every: list[Prepared], commands: list[str]) -> None:
     unwise = dict.fromkeys(str(warning) for each in every for warning in each.plan.warnings)
     lines += [f"warning: {plain(warning)}" for warning in (*survey.warnings, *unwise)]
     sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _source(sampler: SamplerSettings, folder: Path) -> str:
+    """Where replies come from."""
+    from labelkit.report.text import plain
+
+    if sampler.recorded is not None:
+        return f"replies: {plain(str(folder / sampler.recorded.file))}"
+    return f"model: {_model(sampler)}"
+
+
+def _model(sampler: SamplerSettings) -> str:
+    """A model with its endpoints: a spec may send what it reads anywhere."""
+    from labelkit.report.text import plain
+    from labelkit.samplers.endpoints import shown_urls
+
+    urls = ", ".join(shown_urls(sampler))
+    return plain(f"{sampler.model} at {urls}" if urls else sampler.model)
+
+
+def _other_commands(plan: Plan, commands: list[str]) -> Iterator[str]:
+    """What the commands would say that the spec has no section for."""
+    from labelkit.plan import unfit
+    from labelkit.recipes import REGISTRY
+    from labelkit.report.text import plain
+
+    able: list[str] = []
+    unable: dict[str, list[str]] = {}
+    for command in (each for each in REGISTRY if each not in commands):
+        fault = unfit(plan, command)
+        if fault is None:
+            able.append(command)
+        else:
+            why = ": ".join(filter(None, (fault.field, fault.problem)))
+            unable.setdefault(why, []).append(command)
+    if able:
+        yield f"also, by defaults: {', '.join(able)}"
+    for why, names in unable.items():
+        yield f"not {', '.join(names)}: {plain(why)}"
 
 
 def _probe(document: Document, command: str, options: Options) -> None:

@@ -72,7 +72,8 @@ DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Show the first request and the draws; spend nothing.")
 ]
 AllowCode = Annotated[
-    bool, typer.Option("--allow-code", help="Let the spec run code of its own (python, verl).")
+    bool,
+    typer.Option("--allow-code", help="Let the spec run code of its own (python, verl, command)."),
 ]
 NoSandbox = Annotated[
     bool,

@@ -52,7 +52,9 @@ def rescore(
 
     with RunView(run) as view:
         command, k = str(view.identity["command"]), _attempts_a_task(view)
-    flags: dict[str, Any] = {"k": k, "sampler.model": model}
+        # Of a run that stopped early, rates over all that was drawn would be biased.
+        adaptive = view.identity["spec"].get("adaptive") or None
+    flags: dict[str, Any] = {"k": k, "sampler.model": model, "adaptive": adaptive}
     document = load(spec, set_ or [], {at: v for at, v in flags.items() if v is not None})
     options = Options(
         directory=output,

@@ -54,8 +54,11 @@ def turn_of(row: RunRow) -> Turn:
 
 def candidate(row: RunRow, role: Literal["chosen", "rejected"]) -> Turn:
     """A candidate of a best-of-n row, which tells the index of the chosen one alone."""
+    part = "" if role == "chosen" else "rejected_"
     return Turn(
         text=row[role],
+        reasoning=row[f"{part}reasoning"],
+        has_tool_calls=bool(row.get(f"{part}tool_calls")),
         sample_index=row["sample_index"] if role == "chosen" else None,
         score=row[f"{role}_score"],
     )

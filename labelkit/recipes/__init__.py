@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from labelkit.records import Attempt, Draw, NotRun, Request, Scorer, Task
+from labelkit.records import Attempt, NotRun, Request, Task
 from labelkit.samplers import SamplerSettings
 from labelkit.scorers import ScorerSettings
+from labelkit.seams import Draw, Scorer
 from labelkit.spec import Problem, Spec
 
 REGISTRY: dict[str, str] = {
@@ -99,6 +100,12 @@ def split(
 def prompt_of(task: Task) -> JsonValue:
     """The task's prompt as a row shows it: text, or chat messages."""
     return task.prompt if isinstance(task.prompt, str) else list(task.prompt)
+
+
+def tool_calls_of(attempt: Attempt) -> list[JsonValue]:
+    """The tool calls of a reply as a row shows them; empty where there is none."""
+    reply = attempt.sampled.reply
+    return [call.model_dump(mode="json") for call in reply.tool_calls] if reply else []
 
 
 def answer_of(attempt: Attempt) -> JsonValue:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, JsonValue, model_validator
 
 from labelkit.errors import DrawNotMadeError
-from labelkit.recipes import Check, Context, Envelope, draw_all, prompt_of, split
+from labelkit.recipes import Check, Context, Envelope, draw_all, prompt_of, split, tool_calls_of
 from labelkit.recipes.best_of_n_summary import SATURATED, ScoreSummary
 from labelkit.recipes.canaries import (
     BrokenConstraint,
@@ -23,7 +23,6 @@ from labelkit.recipes.waves import owed
 from labelkit.records import (
     Abstention,
     Attempt,
-    Draw,
     Dropped,
     NotRun,
     Outcome,
@@ -31,14 +30,14 @@ from labelkit.records import (
     Request,
     Row,
     Score,
-    Scorer,
     Status,
     Task,
 )
 from labelkit.scorers import REGISTRY, ScorerSettings
 from labelkit.scorers.composition import AllOf, members
-from labelkit.scorers.judge import Judge
+from labelkit.scorers.judge import Judge, JudgeScorer
 from labelkit.scorers.parse import parse_scorer
+from labelkit.seams import Draw, Scorer
 from labelkit.spec import Problem, Section, SectionError, Spec
 
 SECTION = "best_of_n"
@@ -119,7 +118,8 @@ class BestOfN:
         self._settings = settings
         self._context = context
         judged = _judged(settings, context.envelope.scorer)
-        self._judge = judged if isinstance(judged, Judge) else None
+        *_, bound = self._members()
+        self._judge = bound if isinstance(bound, JudgeScorer) else None
         self._scale = _scale(judged)
         self._summary = ScoreSummary(top=self._scale[1], whole=self._judge is not None)
 
@@ -220,11 +220,17 @@ class BestOfN:
             "all_scores": [self._raw(attempt) for attempt in attempts],
             "judge_reason": chosen.reason,
             "sample_index": chosen.sample_index,
+            "reasoning": _reasoning(chosen),
         }
+        if calls := tool_calls_of(chosen):
+            fields["tool_calls"] = calls
         if self._settings.pairs:
             rejected = self._rejected(attempts, chosen, played)
             fields["rejected"] = None if rejected is None else _text(rejected)
             fields["rejected_score"] = None if rejected is None else self._raw(rejected)
+            fields["rejected_reasoning"] = None if rejected is None else _reasoning(rejected)
+            if rejected is not None and (calls := tool_calls_of(rejected)):
+                fields["rejected_tool_calls"] = calls
         told: dict[str, JsonValue] = {"candidates": [self._told(attempt) for attempt in attempts]}
         if played is not None:
             told["matches"] = [match.as_json() for match in played.matches]
@@ -378,6 +384,10 @@ def _scale(judged: ScorerSettings) -> tuple[float, float]:
 
 def _text(attempt: Attempt) -> str:
     return attempt.sampled.reply.text if attempt.sampled.reply is not None else ""
+
+
+def _reasoning(attempt: Attempt) -> str | None:
+    return attempt.sampled.reply.reasoning if attempt.sampled.reply is not None else None
 
 
 def _alike_in_length(one: str, other: str) -> bool:

@@ -15,18 +15,9 @@ from pydantic import Field, JsonValue, model_validator
 
 from labelkit import codec
 from labelkit.recipes import answer_of, draw_all, split
-from labelkit.records import (
-    Attempt,
-    Completion,
-    Draw,
-    DrawKey,
-    NotRun,
-    Recipe,
-    Request,
-    Sampled,
-    Task,
-)
+from labelkit.records import Attempt, Completion, DrawKey, NotRun, Request, Sampled, Task
 from labelkit.reply import read_reply
+from labelkit.seams import Draw, Recipe
 from labelkit.spec import Problem, Section, SectionError, TaskFile
 
 PREFIX = "canary/"

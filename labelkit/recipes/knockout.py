@@ -14,9 +14,10 @@ from typing import Any, Literal
 
 from pydantic import JsonValue
 
-from labelkit.records import NONCE_PLACEHOLDER, Attempt, Draw, NotRun, Reply, Request, Sampled, Task
+from labelkit.records import NONCE_PLACEHOLDER, Attempt, NotRun, Reply, Request, Sampled, Task
 from labelkit.scorers.judge import Judge, JudgeScorer, fenced, prompt_text
 from labelkit.scorers.judge_verdicts import parse_verdict, read_object
+from labelkit.seams import Draw
 
 Said = Literal["A", "B", "tie"]
 
@@ -78,7 +79,9 @@ class Knockout:
         return any(m.winner == winner and other in (m.first, m.second) for m in self.matches)
 
 
-async def knockout(judge: Judge, task: Task, attempts: Sequence[Attempt], draw: Draw) -> Knockout:
+async def knockout(
+    judge: JudgeScorer, task: Task, attempts: Sequence[Attempt], draw: Draw
+) -> Knockout:
     """The best of at least one attempt: each plays against the best so far, 2(N − 1) calls."""
     played = Knockout()
     best = attempts[0]
@@ -98,7 +101,7 @@ async def knockout(judge: Judge, task: Task, attempts: Sequence[Attempt], draw: 
 
 
 async def _match(
-    judge: Judge, task: Task, first: Attempt, second: Attempt, draw: Draw
+    judge: JudgeScorer, task: Task, first: Attempt, second: Attempt, draw: Draw
 ) -> Match | NotRun:
     one, other = first.sample_index, second.sample_index
     replies = _reply(first), _reply(second)
@@ -116,16 +119,18 @@ async def _match(
     return Match(one, other, (said[0], said[1]), winner)
 
 
-async def _ask(judge: Judge, request: Request, stage: str, draw: Draw) -> Said | NotRun | None:
+async def _ask(
+    judge: JudgeScorer, request: Request, stage: str, draw: Draw
+) -> Said | NotRun | None:
     """One verdict, asked for again a bounded number of times where it is malformed."""
-    for number in range(judge.asks):
+    for number in range(judge.settings.asks):
         sampled = await draw.sample(request, stage=stage, sample_index=number, role="judge")
         if isinstance(sampled, NotRun):
             return sampled
         if sampled.failure is not None:
             owed = sampled.failure.owed
             return NotRun(key=sampled.key, reason=sampled.failure.message) if owed else None
-        said = _read(judge, sampled)
+        said = _read(judge.settings, sampled)
         if said is not None:
             return said
     return None
@@ -146,14 +151,14 @@ def _read(judge: Judge, sampled: Sampled) -> Said | None:
     return _SAID.get(said["better"]) if well_formed and isinstance(said["better"], str) else None
 
 
-def _request(judge: Judge, task: Task, a: Reply, b: Reply) -> Request:
+def _request(judge: JudgeScorer, task: Task, a: Reply, b: Reply) -> Request:
     texts = (("TASK", prompt_text(task)), ("REPLY A", a.text), ("REPLY B", b.text))
     system = _TEMPLATE.format(
         nonce=NONCE_PLACEHOLDER,
-        rubric=judge.rubric.replace(NONCE_PLACEHOLDER[0], "\ufffd"),
-        form=_AS_TEXT if judge.verdict == "text" else _AS_JSON.format(),
+        rubric=judge.settings.rubric.replace(NONCE_PLACEHOLDER[0], "\ufffd"),
+        form=_AS_TEXT if judge.settings.verdict == "text" else _AS_JSON.format(),
     )
-    return JudgeScorer(judge).request_of(
+    return judge.request_of(
         (
             {"role": "system", "content": system},
             {"role": "user", "content": "\n\n".join(fenced(*text) for text in texts)},

@@ -10,7 +10,8 @@ from pydantic import JsonValue
 from labelkit import stats
 from labelkit.recipes import Check, Context, Envelope, prompt_of
 from labelkit.recipes.waves import Drawn, counts, draw_candidates, owed, states
-from labelkit.records import Attempt, Draw, Dropped, Outcome, Request, Row, Status, Task
+from labelkit.records import Attempt, Dropped, Outcome, Request, Row, Status, Task
+from labelkit.seams import Draw
 from labelkit.spec import Problem, Section
 
 

@@ -10,16 +10,18 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import JsonValue
 
 from labelkit.errors import Fault, SpecError
 from labelkit.recipes.steps import Steps
-from labelkit.records import Attempt, Draw, Message, NotRun, Request, Sampled, Task
+from labelkit.records import Attempt, Message, NotRun, Request, Sampled, Task
 from labelkit.reply import read_reply
 from labelkit.samplers import SamplerSettings
 from labelkit.schema import response_schema
+from labelkit.seams import Draw
 from labelkit.spec import Problem, Section, SectionError
 from labelkit.templates import Template, TemplateFault
 
@@ -187,7 +189,7 @@ def _whole_turn(request: Request, sampled: Sampled, prefix: str) -> Sampled:
         return sampled
     whole = completion.model_copy(update={"text": prefix + completion.text})
     reply = read_reply(request, whole, sampled.key)
-    return sampled.model_copy(update={"completion": whole, "reply": reply})
+    return replace(sampled, completion=whole, reply=reply)
 
 
 def _without_steps(schema: dict[str, JsonValue] | None) -> dict[str, JsonValue] | None:

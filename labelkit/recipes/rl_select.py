@@ -13,7 +13,8 @@ from labelkit import codec, stats
 from labelkit.recipes import Check, Context, Envelope, answer_of, draw_all, prompt_of, split
 from labelkit.recipes.band import PRESETS, BandField
 from labelkit.recipes.waves import Drawn, counts, draw_candidates, owed
-from labelkit.records import Attempt, Draw, Dropped, Outcome, Request, Row, Status, Task
+from labelkit.records import Attempt, Dropped, Outcome, Request, Row, Status, Task
+from labelkit.seams import Draw
 from labelkit.spec import Problem, Section
 
 MISPLACED = 0.15

@@ -6,8 +6,18 @@ from collections.abc import Mapping
 
 from pydantic import JsonValue
 
-from labelkit.recipes import Check, Context, Envelope, answer_of, draw_all, prompt_of, split
-from labelkit.records import Attempt, Draw, Dropped, NotRun, Outcome, Request, Row, Status, Task
+from labelkit.recipes import (
+    Check,
+    Context,
+    Envelope,
+    answer_of,
+    draw_all,
+    prompt_of,
+    split,
+    tool_calls_of,
+)
+from labelkit.records import Attempt, Dropped, NotRun, Outcome, Request, Row, Status, Task
+from labelkit.seams import Draw
 from labelkit.spec import Section
 
 
@@ -85,7 +95,7 @@ def _row(task: Task, request: Request, attempt: Attempt) -> Row:
         "stop_reason": attempt.stop_reason,
     }
     if reply.tool_calls:
-        fields["tool_calls"] = [call.model_dump(mode="json") for call in reply.tool_calls]
+        fields["tool_calls"] = tool_calls_of(attempt)
     return Row(fields=fields, request=request, attempts=(attempt,))
 
 

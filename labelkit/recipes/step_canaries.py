@@ -17,7 +17,8 @@ from labelkit.recipes.prefixes import Prefixes
 from labelkit.recipes.step_labels import rate
 from labelkit.recipes.steps import Steps, corrupt_arithmetic
 from labelkit.recipes.waves import counts
-from labelkit.records import Attempt, Draw, NotRun, Request, Task
+from labelkit.records import Attempt, NotRun, Request, Task
+from labelkit.seams import Draw
 from labelkit.spec import Problem, SectionError
 
 UNFAITHFUL = (

@@ -23,8 +23,9 @@ from labelkit.recipes.step_canaries import plant_corrupted
 from labelkit.recipes.step_labels import ProcessBench, first_error, labels, rate
 from labelkit.recipes.steps import Steps, split_steps
 from labelkit.recipes.waves import counts, owed
-from labelkit.records import Attempt, Draw, Dropped, NotRun, Outcome, Request, Row, Status, Task
+from labelkit.records import Attempt, Dropped, NotRun, Outcome, Request, Row, Status, Task
 from labelkit.rowfiles import MISSING, lookup
+from labelkit.seams import Draw
 from labelkit.spec import Path_, Problem, Section
 from labelkit.stats import Counts
 

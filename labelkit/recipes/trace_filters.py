@@ -15,6 +15,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from labelkit.errors import UsageError
+from labelkit.patterns import linear_pattern, patience
 from labelkit.records import Sampled
 from labelkit.spec import Path_, Problem, Section
 
@@ -126,6 +127,5 @@ def _one_block(text: str, reasoning: str | None) -> bool:
 
 def _search(pattern: str, text: str) -> bool:
     """Raises ValueError for a pattern that RE2 does not take, UsageError without RE2."""
-    from labelkit.scorers.linear import linear_pattern
-
-    return linear_pattern(pattern).first(text) is not None
+    with patience():
+        return linear_pattern(pattern).first(text) is not None

@@ -9,11 +9,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from labelkit.recipes import Check, Context, Envelope, answer_of, prompt_of
+from labelkit.recipes import Check, Context, Envelope, answer_of, prompt_of, tool_calls_of
 from labelkit.recipes.distinct import Distinct, Kind, missing_library
 from labelkit.recipes.trace_filters import TraceFilters
 from labelkit.recipes.waves import Drawn, draw_candidates, owed
-from labelkit.records import Attempt, Draw, Dropped, Outcome, Request, Row, Status, Task
+from labelkit.records import Attempt, Dropped, Outcome, Request, Row, Status, Task
+from labelkit.seams import Draw
 from labelkit.spec import Problem, Section
 
 
@@ -186,6 +187,8 @@ def _row(task: Task, request: Request, attempt: Attempt) -> Row:
         "gold": task.gold,
         "text": reply.text,
     }
+    if reply.tool_calls:
+        fields["tool_calls"] = tool_calls_of(attempt)
     return Row(fields=fields, request=request, attempts=(attempt,))
 
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from labelkit.recipes import draw_all, split
-from labelkit.records import Attempt, Draw, NotRun, Request
+from labelkit.records import Attempt, NotRun, Request
+from labelkit.seams import Draw
 
 Decided = Callable[[Sequence[Attempt], int], bool]
 """(attempts so far in sample order, draws that may still come) → the decision is certain."""

@@ -18,7 +18,7 @@ MAX_CLASSES = 100
 _EXAMPLES = 3
 # The innermost of the exception types that a scorer's error begins with.
 _EXCEPTIONS = re.compile(r"(?:\w+(?:Error|Exception): )*(\w+(?:Error|Exception|Exit|Interrupt))")
-_VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
+_VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|“[^”]*”|\d+")
 
 _AGAIN = "the same command with --retry-errors draws them again"
 _RESUME = "run the same command again: these are drawn again without asking"

@@ -6,6 +6,7 @@ price of the model stands in its table.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import tempfile
 from collections.abc import Iterator
@@ -20,17 +21,21 @@ from labelkit.prepare import Prepared
 from labelkit.prices import Projection
 from labelkit.records import Request
 from labelkit.report.text import money, number, plain
+from labelkit.samplers.endpoints import shown_urls
+from labelkit.sources import held_draws, lacking_draws
 
 
 @dataclass
 class _Plan:
-    """Candidate draws: how many are planned, in the run's own ledger, and only in the sources."""
+    """Candidate draws: how many are planned, in the run's own ledger, only in the sources, and (at
+    most, where a decision may come earlier) to be made."""
 
     first: tuple[str, Request] | None = None
     n_tasks: int = 0
     planned: int = 0
     own: int = 0
     sources: int = 0
+    to_make: int = 0
     cost: Projection | None = field(default_factory=Projection)
     spent_usd: float = 0.0
     """What the run's own draws cost so far, judges included."""
@@ -38,11 +43,10 @@ class _Plan:
 
 def preview(prepared: Prepared) -> str:
     """The text of a dry run."""
-    plan = _count(prepared)
+    plan = asyncio.run(_count(prepared))
     if plan.first is None:
         return "no task is left to run\n"
     task_id, request = plan.first
-    to_make = plan.planned - plan.own - plan.sources
     most = "at most " if prepared.plan.spec.adaptive else ""
     lines = [
         f"first request (task {plain(task_id)})",
@@ -51,8 +55,10 @@ def preview(prepared: Prepared) -> str:
         f"draws: {number(plan.n_tasks, 'task')}, {most}{plan.planned:,} candidates planned",
         f"  in the ledger: {plan.own:,}",
         *([f"  in --from: {plan.sources:,}"] if prepared.options.sources else []),
-        f"  to make: {to_make:,}",
-        *_cost_lines(plan, to_make, judged=bool(prepared.plan.scorer_settings.judges)),
+        f"  to make: {most if plan.to_make else ''}{plan.to_make:,}",
+        *_cost_lines(plan),
+        *_not_counted(prepared),
+        *(f"endpoint: {plain(url)}" for url in shown_urls(prepared.plan.sampler)),
         f"run directory: {plain(str(prepared.directory))}"
         + ("" if (prepared.directory / "run.json").exists() else " (new)"),
         "nothing was sent and nothing was written",
@@ -60,24 +66,40 @@ def preview(prepared: Prepared) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cost_lines(plan: _Plan, to_make: int, *, judged: bool) -> Iterator[str]:
+def _cost_lines(plan: _Plan) -> Iterator[str]:
     """The projected cost of the draws to make, with its range."""
     cost = plan.cost
-    if cost is None or not to_make:
+    if cost is None or not plan.to_make:
         return
-    judge = ", calls of the judge not counted" if judged else ""
     if cost.least_usd is None:
         yield "cost: unknown; set sampler.price: {input_per_mtok: USD, output_per_mtok: USD}"
     elif cost.most_usd is None:
-        yield f"cost: at least {money(cost.least_usd)}{judge}; max_tokens would bound it"
+        yield f"cost: at least {money(cost.least_usd)}; max_tokens would bound it"
     else:
         yield (
             f"cost: {money(cost.least_usd)} to {money(cost.most_usd)}"
-            f" (replies of one token, to all as long as max_tokens{judge})"
+            f" (replies of one token, to all as long as max_tokens)"
         )
     if plan.own and plan.spent_usd:
         each_usd = plan.spent_usd / plan.own
-        yield f"  at the {money(each_usd)} that a draw has cost so far: {money(each_usd * to_make)}"
+        total = money(each_usd * plan.to_make)
+        yield f"  at the {money(each_usd)} that a draw has cost so far: {total}"
+
+
+def _not_counted(prepared: Prepared) -> Iterator[str]:
+    """The draws that only the replies decide on."""
+    plan = prepared.plan
+    more = [
+        *(["calls of the judge"] if plan.scorer_settings.judges else []),
+        *(["continuations of each step"] if plan.command == "step-rewards" else []),
+        *(
+            ["replicates"]
+            if plan.command == "rl-select" and "replicate" in plan.spec.rl_select
+            else []
+        ),
+    ]
+    if more:
+        yield f"not counted: {', '.join(more)}"
 
 
 def request_lines(request: Request) -> Iterator[str]:
@@ -104,7 +126,7 @@ def _indented(text: str) -> str:
     return "\n".join(f"    {line}" for line in plain(text, lines=True).split("\n"))
 
 
-def _count(prepared: Prepared) -> _Plan:
+async def _count(prepared: Prepared) -> _Plan:
     """Render every task and look its draws up, in indexes of their own in a temporary folder."""
     plan = _Plan()
     recipe = prepared.plan.recipe()
@@ -127,14 +149,14 @@ def _count(prepared: Prepared) -> _Plan:
             plan.first = plan.first or (task.id, request)
             plan.n_tasks += 1
             plan.planned += k
-            held = set() if own is None else _held(own, task.id, request.digest, k)
+            ledgers = [index.stored(task.id) for index in (own, *sources) if index is not None]
+            held = held_draws(request, k, ledgers[:1] if own is not None else [])
             plan.own += len(held)
-            there: set[int] = set()
-            for source in sources:
-                there |= _held(source, task.id, request.digest, k)
-            plan.sources += len(there - held)
+            plan.sources += len(held_draws(request, k, ledgers)) - len(held)
+            lacking = await lacking_draws(recipe, prepared.rules, task, ledgers)
+            plan.to_make += lacking
             if plan.cost is not None:
-                plan.cost.add(sampler, task, request, k - len(held | there))
+                plan.cost.add(sampler, task, request, lacking)
     return plan
 
 
@@ -146,8 +168,3 @@ def _index(directory: Path, path: Path, stack: ExitStack) -> Index | None:
     stack.callback(index.close)
     index.catch_up()
     return index
-
-
-def _held(index: Index, task_id: str, request: str, k: int) -> set[int]:
-    """The sample indexes below k that need no call."""
-    return index.stored(task_id).final("candidate", request) & set(range(k))

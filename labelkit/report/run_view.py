@@ -1,11 +1,12 @@
 """A run directory as anyone may look at it: finished, going on, killed half-way, or read-only.
 
-Needs neither spec nor tasks. Changes nothing in the directory but the index, and that only while no
-run holds it; else an index of its own stands in a temporary folder.
+Needs neither spec nor tasks. Changes nothing in the directory and takes no lock there, so that no
+look ever stands in the way of a run: its index is a copy in a temporary folder.
 """
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -14,10 +15,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from labelkit import codec
+from labelkit.attempts import read_attempt, read_sampled, settled_by_rule
 from labelkit.directory import read_identity, read_json, read_lines
-from labelkit.engine import read_attempt, read_sampled, settled_by_rule
-from labelkit.errors import LedgerLockedError, StorageError
-from labelkit.ledger import Lock
 from labelkit.ledger_index import Index, Stored, Totals
 from labelkit.records import Attempt, DrawKey, Outcome, Request, Sampled, Task
 from labelkit.rows import task_line
@@ -131,35 +130,43 @@ class RunView:
         return False, None
 
     def _opened(self) -> Index:
-        """The ledger's index, caught up."""
+        """The ledger's index, caught up, in a temporary folder."""
         if self._index is None:
-            self._index = self._own_index() or self._temporary_index()
+            folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="labelkit-"))
+            path = Path(folder) / "index.sqlite"
+            _copy_index(self.directory / "index.sqlite", path)
+            self._index = Index(self.directory / "ledger.jsonl", path)
             self._stack.callback(self._index.close)
+            self._totals = self._index.catch_up()
         return self._index
 
-    def _own_index(self) -> Index | None:
-        """The run's own index, brought up to date; None while a run holds it or on a read-only
-        disk."""
-        try:
-            lock = Lock(self.directory)
-        except (LedgerLockedError, OSError):
-            return None
-        try:
-            return self._caught_up(self.directory / "index.sqlite")
-        except (StorageError, OSError):
-            return None
-        finally:
-            lock.release()
 
-    def _temporary_index(self) -> Index:
-        folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="labelkit-"))
-        return self._caught_up(Path(folder) / "index.sqlite")
+def _copy_index(source: Path, target: Path) -> None:
+    """Copy a run's index, so that only what was appended since is to be indexed.
 
-    def _caught_up(self, path: Path) -> Index:
-        index = Index(self.directory / "ledger.jsonl", path)
-        try:
-            self._totals = index.catch_up()
-        except BaseException:
-            index.close()
-            raise
-        return index
+    sqlite is not asked: its locks could make the run's own commit fail. Where a commit is under way
+    or comes in between, nothing is left at `target`, and the index is made from the ledger.
+    """
+    before = _committed(source)
+    if before is None:
+        return
+    try:
+        shutil.copyfile(source, target)
+        torn = _committed(source) != before
+    except OSError:
+        torn = True
+    if torn:
+        target.unlink(missing_ok=True)
+
+
+def _committed(index: Path) -> bytes | None:
+    """sqlite's count of commits (bytes 24 to 27); None within one, and where there is no file.
+
+    https://www.sqlite.org/fileformat2.html: a journal stands beside the file while it changes.
+    """
+    try:
+        with open(index, "rb") as file:
+            counter = file.read(28)[24:]
+    except OSError:
+        return None
+    return None if index.with_name(f"{index.name}-journal").exists() else counter

@@ -16,11 +16,14 @@ from labelkit.records import NONCE_PLACEHOLDER, Abstention, Attempt, Score
 from labelkit.report.grid import GLYPHS, LEGEND, NOT_RUN, id_width, task_row
 from labelkit.report.run_view import Drawn, RunView
 from labelkit.report.text import money, percent, plain, short, span
+from labelkit.spec import nearest
 
 Only = Literal["failed", "errors", "passed"]
 
 _STATES = {"failed": "failed", "errors": "unscored", "passed": "passed"}
 _WIDTH = 72
+MAX_KNOWN_IDS = 10_000
+"""Ids that a misspelt one is compared with."""
 
 
 def grid(view: RunView, only: Only | None = None) -> Iterator[str]:
@@ -86,9 +89,12 @@ def _drawn(view: RunView, task_id: str) -> list[Drawn]:
     found = view.drawn(task_id)
     if not found:
         where = shlex.quote(str(view.directory))
+        ids = [line["id"] for line in itertools.islice(view.lines(), MAX_KNOWN_IDS)]
+        begun = (each for each in ids if task_id and each.startswith(task_id))
+        guess = next(begun, None) or nearest(task_id, ids)
         raise UsageError(
             f"{view.directory}: holds no draw of a task {task_id!r}",
-            hint=f"`labelkit show {where}` lists the tasks",
+            hint=f"did you mean {guess}?" if guess else f"`labelkit show {where}` lists the tasks",
         )
     return found
 

@@ -60,10 +60,7 @@ def _rows(summary: Mapping[str, Any]) -> str:
     rows = summary["rows"]
     what = number(rows["candidates"], _ROWS_ARE.get(summary["command"], "task"))
     reasons = f" ({_counts(summary['dropped'])})" if summary["dropped"] else ""
-    return (
-        f"wrote {number(rows['kept'], 'row')}, kept {rows['kept']:,}, "
-        f"dropped {rows['dropped']:,} of {what}{reasons}"
-    )
+    return f"wrote {number(rows['kept'], 'row')} from {what}, dropped {rows['dropped']:,}{reasons}"
 
 
 def _rates(summary: Mapping[str, Any]) -> list[str]:
@@ -86,11 +83,11 @@ def _rates(summary: Mapping[str, Any]) -> list[str]:
         numbers = at_k["n_tasks"]
         whole = numbers.get("1")
         shown = [
-            f"{k} {percent(at_k[k])}" + ("" if n == whole else f" ({number(n, 'task')})")
+            f"pass@{k} {percent(at_k[k])}" + ("" if n == whole else f" ({number(n, 'task')})")
             for k, n in numbers.items()
             if (int(k) & (int(k) - 1) == 0) or k == list(numbers)[-1]
         ]
-        lines.append(f"pass@k over {number(whole, 'task')}: {', '.join(shown)}")
+        lines.append(f"{', '.join(shown)} over {number(whole, 'task')}")
     return lines
 
 

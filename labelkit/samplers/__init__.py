@@ -6,6 +6,7 @@ OpenAI protocol without litellm, anything else litellm; a `recorded` section nee
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
@@ -80,3 +81,13 @@ class SamplerSettings(PromptSettings):
             return "recorded"
         prefix = self.model.partition("/")[0]
         return prefix if prefix in ("local", "direct") else "litellm"
+
+
+def revision_of(settings: SamplerSettings, folder: Path) -> str | None:
+    """Which checkpoint a model string stands for: `revision`, else the hash of an embedded model's
+    file. Raises UsageError where that file is not there."""
+    if settings.revision is not None or settings.transport != "local":
+        return settings.revision
+    from labelkit.samplers.local import LocalSampler
+
+    return LocalSampler(settings, folder).revision()

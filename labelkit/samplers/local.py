@@ -15,7 +15,7 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -98,8 +98,8 @@ class LocalSampler:
     @cached_property
     def _digest(self) -> str:
         path = self._path
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        status = path.stat()
+        digest = _sha256(path, status.st_mtime_ns, status.st_size)
         if self._name == SMOLLM2 and digest != _SMOLLM2_SHA256:
             raise UsageError(
                 f"{path} is not the file that {_DISTRIBUTION} 0.1.2 ships (sha256 {digest})",
@@ -119,7 +119,8 @@ class LocalSampler:
                 hint=f"local/{SMOLLM2}, or local/<path of a .gguf file>",
             )
         if not path.is_file():
-            raise UsageError(f"the model file {path} does not exist")
+            fix = f"the path starts at the spec's folder, {self._folder.resolve()} here"
+            raise UsageError(f"the model file {path} does not exist", hint=fix)
         return path
 
     def _require(self) -> None:
@@ -200,6 +201,13 @@ def _serve(launch: _Launch) -> Any:
         return xllamacpp.Server(params)
     except RuntimeError as error:
         raise UsageError(f"the model file {launch.path} cannot be loaded: {error}") from None
+
+
+@lru_cache
+def _sha256(path: Path, mtime_ns: int, size: int) -> str:
+    """sha256 hex of a file, read once while its time and size stay as they are."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _cores() -> int:

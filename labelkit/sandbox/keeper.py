@@ -160,7 +160,7 @@ def _serve(answer: Callable[[Any], Any], out: int) -> NoReturn:
     with open(0, "rb", closefd=False) as requests:
         for line in requests:
             try:
-                text = json.dumps(answer(json.loads(line)), allow_nan=False)
+                text = json.dumps(answer(json.loads(line)), ensure_ascii=False, allow_nan=False)
                 frame = b"ok " + text.encode("utf-8", "replace")
             except Exception as error:  # the call is foreign code: whatever it raises is told
                 frame = b"error " + json.dumps(f"{type(error).__name__}: {error}").encode()

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 if TYPE_CHECKING:
-    from labelkit.records import Scorer
     from labelkit.samplers import SamplerSettings
+    from labelkit.seams import Scorer
 
 REGISTRY: dict[str, str] = {
     "all": "labelkit.scorers.composition:AllOf",
@@ -62,6 +62,7 @@ class ScorerSettings(BaseModel):
     `SHORT` names the field that `{kind: value}` fills when the value is not a mapping; None where
     there is no such form. `VERSION` rises whenever a verdict may change. `COST` orders the members
     of a composition: 0 looks at text, 1 compares in a worker process, 2 runs code, 3 asks a model.
+    `PURE`: a verdict takes the settings, the task and the reply, no draw and nobody else's code.
     """
 
     model_config = ConfigDict(
@@ -72,6 +73,7 @@ class ScorerSettings(BaseModel):
     VERSION: ClassVar[int] = 1
     SHORT: ClassVar[str | None] = None
     COST: ClassVar[int] = 0
+    PURE: ClassVar[bool] = False
 
     @property
     def cost(self) -> int:

@@ -15,11 +15,14 @@ from fractions import Fraction
 
 from labelkit.scorers.arithmetic import MAX_BITS, Huge, UnreadableError, factorial
 from labelkit.scorers.formula import Node
+from labelkit.scorers.numbers import spelling
 
 MAX_TERMS = 300
 _MAX_POWER = 40
 _MAX_WORK = 6_000
-_work: ContextVar[int] = ContextVar("terms multiplied since the last question")
+_BITS_A_TERM = 500
+_MAX_NAME = 10_000
+_work: ContextVar[int] = ContextVar("terms multiplied since the last question, by their length")
 _MAX_FACTORED = 10**10
 
 Monomial = tuple[tuple[str, Fraction], ...]
@@ -129,12 +132,14 @@ def _number(value: Fraction) -> Form:
 
 
 def _atom(name: str, exponent: Fraction | int = 1) -> Form:
+    if len(name) > _MAX_NAME:
+        raise NotAlgebraError("has too long a part that is not worked out")
     return Form({((name, Fraction(exponent)),): Fraction(1)}, _ONE)
 
 
 def _text(polynomial: Polynomial) -> str:
     return "+".join(
-        f"{value}*{'*'.join(f'{name}^{power}' for name, power in monomial)}"
+        f"{spelling(value)}*{'*'.join(f'{name}^{power}' for name, power in monomial)}"
         for monomial, value in sorted(polynomial.items())
     )
 
@@ -157,7 +162,7 @@ def _add(one: Polynomial, other: Polynomial, sign: int = 1) -> Polynomial:
     for monomial, value in other.items():
         found = total.get(monomial, Fraction(0)) + sign * value
         if found:
-            total[monomial] = found
+            total[monomial] = _small(found)
         else:
             total.pop(monomial, None)
     if len(total) > MAX_TERMS:
@@ -170,9 +175,7 @@ def _times(one: Polynomial, other: Polynomial) -> Polynomial:
         return other
     if other == _ONE:
         return one
-    _work.set(_work.get() + len(one) * len(other))
-    if _work.get() > _MAX_WORK:
-        raise NotAlgebraError("takes too much work")
+    _spend(len(one) * len(other))
     product: Polynomial = {}
     for left, left_value in one.items():
         for right, right_value in other.items():
@@ -188,9 +191,17 @@ def _times(one: Polynomial, other: Polynomial) -> Polynomial:
 
 
 def _small(value: Fraction) -> Fraction:
-    if value.numerator.bit_length() + value.denominator.bit_length() > MAX_BITS:
+    bits = value.numerator.bit_length() + value.denominator.bit_length()
+    if bits > MAX_BITS:
         raise NotAlgebraError("has too large a number")
+    _spend(bits // _BITS_A_TERM)
     return value
+
+
+def _spend(terms: int) -> None:
+    _work.set(_work.get() + terms)
+    if _work.get() > _MAX_WORK:
+        raise NotAlgebraError("takes too much work")
 
 
 def _merge(left: Monomial, right: Monomial) -> tuple[Monomial, Fraction]:

@@ -12,9 +12,10 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from labelkit.scorers.numbers import Literal, read_literal
+from labelkit.scorers.numbers import Literal, digits_of, read_literal
 
 MAX_BITS = 80_000
+_MAX_WORK_BITS = 1_000_000
 _MAX_DEPTH = 40
 
 
@@ -70,6 +71,15 @@ class _Reader:
         self.text = text
         self.at = at
         self.literal: Literal | None = None
+        self.bits = 0
+
+    def worked(self, value: Value) -> Value:
+        """Pass on what was worked out, unless it has all been too much by now."""
+        if isinstance(value, Fraction):
+            self.bits += _bits(value)
+            if self.bits > _MAX_WORK_BITS:
+                raise UnreadableError("takes too much work")
+        return value
 
     def skip(self) -> int:
         blank = _BLANK.match(self.text, self.at)
@@ -97,7 +107,7 @@ class _Reader:
             except UnreadableError:
                 self.at, self.literal = before, literal
                 return value
-            value = _add(value, other, 1 if sign == "+" else -1)
+            value = self.worked(_add(value, other, 1 if sign == "+" else -1))
             self.literal = None
 
     def product(self, depth: int) -> Value:
@@ -122,7 +132,7 @@ class _Reader:
             except UnreadableError:
                 self.at, self.literal = before, literal
                 break
-            value = _divide(value, other) if over else _multiply(value, other)
+            value = self.worked(_divide(value, other) if over else _multiply(value, other))
             self.literal = None
         if not negative:
             return value
@@ -134,14 +144,14 @@ class _Reader:
         value = self.primary(depth)
         while self.text[self.skip() :][:1] == "!" and self.text[self.skip() + 1 :][:1] != "=":
             self.at = self.skip() + 1
-            value, self.literal = factorial(value), None
+            value, self.literal = self.worked(factorial(value)), None
         if self.take(_POWER):
             sign = -1 if self.text[self.skip() :][:1] == "-" else 1
             if sign < 0:
                 self.at = self.skip() + 1
             exponent = self.power(depth + 1)
             self.literal = None
-            return _power(value, _multiply(exponent, Fraction(sign)))
+            return self.worked(_power(value, _multiply(exponent, Fraction(sign))))
         return value
 
     def primary(self, depth: int) -> Value:
@@ -164,16 +174,18 @@ class _Reader:
             self.at = wrapped.end()
             return self._inside("}", depth, keep_literal=True)
         if self.take(_FRACTION):
-            return _divide(self._argument(depth), self._argument(depth))
+            return self.worked(_divide(self._argument(depth), self._argument(depth)))
         if self.take(_BINOMIAL):
-            return _binomial(self._argument(depth), self._argument(depth))
+            return self.worked(_binomial(self._argument(depth), self._argument(depth)))
         if self.take(_ROOT):
-            return _root(self._argument(depth))
+            return self.worked(_root(self._argument(depth)))
         raise UnreadableError("is not a number")
 
     def _number(self, literal: Literal, end: int) -> Value:
         self.at = end
-        base = re.compile(r"_\{?(\d{1,2})\}?").match(self.text, end)
+        base = re.compile(r"_\{?(\d+)\}?").match(self.text, end)
+        if base and not 2 <= int(base[1][:3]) <= 36:
+            raise UnreadableError("has digits behind _, which are no base: write 1000 or 1,000")
         if base:
             return self._in_base(literal, int(base[1]), base.end())
         if literal.places is None and literal.value.denominator == 1:
@@ -192,12 +204,8 @@ class _Reader:
         return literal.value
 
     def _in_base(self, literal: Literal, base: int, end: int) -> Value:
-        digits = str(literal.value)
-        if (
-            literal.value.denominator != 1
-            or not 2 <= base <= 36
-            or any(int(digit) >= base for digit in digits)
-        ):
+        digits = digits_of(literal.value)
+        if digits is None or any(int(digit) >= base for digit in digits):
             raise UnreadableError(f"is no number in base {base}")
         self.at = end
         self.literal = Literal(Fraction(int(digits, base)), None, base)
@@ -240,7 +248,8 @@ def _undecided() -> UnreadableError:
 
 def _add(one: Value, other: Value, sign: int) -> Value:
     if isinstance(one, Fraction) and isinstance(other, Fraction):
-        return one + sign * other
+        total = one + sign * other
+        return total if _bits(total) <= 2 * MAX_BITS else _as_huge(total)
     if isinstance(one, Huge) and isinstance(other, Huge):
         raise _undecided()
     huge, small = (one, other) if isinstance(one, Huge) else (other, one)
@@ -358,11 +367,10 @@ def _root_of(value: Fraction, degree: int) -> Fraction | None:
 
 
 def _integer_root(value: int, degree: int) -> int:
-    low, high = 0, 1 << (value.bit_length() // degree + 1)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if middle**degree <= value:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    """The whole part of the root, by Newton's steps down from above it."""
+    if value == 0:
+        return 0
+    root = 1 << -(-value.bit_length() // degree)
+    while (lower := ((degree - 1) * root + value // root ** (degree - 1)) // degree) < root:
+        root = lower
+    return root

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
 _MARK = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*\{?|\\[\\{}]|[{}]")
+_ONLY_BOX = re.compile(r"\s*\\(?:boxed|fbox)(?![A-Za-z])\s*(\{)?")
 _BARE = re.compile(r"\s*([-+]?[\w.]+|\\[A-Za-z]+|[^\s{}])")
 
 
@@ -54,3 +55,35 @@ def boxes(text: str) -> list[Box]:
     if opened is not None:
         found.append(Box(*opened, None, len(text)))
     return found
+
+
+def unboxed(text: str, start: int, end: int) -> tuple[int, int]:
+    """What is left of a range without the boxes that stand around all of it."""
+    closing: dict[int, int] | None = None
+    while found := _ONLY_BOX.match(text, start, end):
+        if found[1]:
+            closing = _closing_braces(text, start, end) if closing is None else closing
+            inner, close = found.end(), closing.get(found.end())
+            after = end if close is None else close + 1
+        else:
+            bare = _BARE.match(text, found.end(), end)
+            inner, close = bare.span(1) if bare else (found.end(), found.end())
+            after = close
+        if close is None or text[after:end].strip():
+            break
+        start, end = inner, close
+    return start, end
+
+
+def _closing_braces(text: str, start: int, end: int) -> dict[int, int]:
+    """Where the brace closes whose content starts at a place, for all braces of a range."""
+    closing: dict[int, int] = {}
+    opened: list[int] = []
+    for mark in _MARK.finditer(text, start, end):
+        if mark[0] in ("\\\\", "\\{", "\\}"):
+            continue
+        if mark[0][-1] == "{":
+            opened.append(mark.end())
+        elif mark[0] == "}" and opened:
+            closing[opened.pop()] = mark.start()
+    return closing

@@ -11,12 +11,13 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, JsonValue, field_validator
 
-from labelkit.records import Draw, Reply, Scorer, Task, Verdict
+from labelkit.records import Reply, Task, Verdict
 from labelkit.scorers import Binding, ScorerSettings, phrases
 from labelkit.scorers.extract import AnswerPlace, Candidate, extract
 from labelkit.scorers.folding import fold, plain_words
 from labelkit.scorers.text import UNMENTIONED, objection
 from labelkit.scorers.verdicts import AnswerScorer, failed, passed, unanswered
+from labelkit.seams import Draw, Scorer
 
 
 class Choice(ScorerSettings):
@@ -27,6 +28,7 @@ class Choice(ScorerSettings):
     """
 
     KIND: ClassVar[str] = "choice"
+    PURE: ClassVar[bool] = True
     SHORT: ClassVar[str | None] = "answer"
 
     answer: AnswerPlace = "auto"
@@ -112,11 +114,12 @@ _WRAPPING = re.compile(
     r"|\\[,;!()\[\] ]|\\quad"
 )
 _MARKS = " \t\n*_`$~\"'.,;:!#>{}"
+_LEADING_MARKS = re.compile(f"[{re.escape(_MARKS)}]*")
 _NAMES = (
     r"(?:the\s+|my\s+)?(?:(?:correct|right|best|final|selected|chosen)\s+){0,3}"
     r"(?:answer|option|choice|statement)s?"
 )
-_NAMED = re.compile(rf"^(?:{_NAMES}\s*(?:is\s*|are\s*)?[:=]?\s*)+", re.IGNORECASE)
+_NAMED = re.compile(rf"(?:{_NAMES}\s*(?:is\s*|are\s*)?[:=]?\s*)+", re.IGNORECASE)
 _SURELY = re.compile(
     r"^(?:(?:definitely|clearly|certainly|probably|obviously|so|thus|hence|therefore)[,:]?\s+)+",
     re.IGNORECASE,
@@ -132,9 +135,11 @@ _RIGHT = re.compile(
 )
 _JOIN = re.compile(r"\s*(?:,\s*(?:and\s+)?|;\s*|&\s*|\band\s+|\+\s*|/\s*|\s)\s*", re.IGNORECASE)
 _PROSE = re.compile(
-    r"^(?:as|because|since|which|for|given|when|if|where|by|due|that|is|,|\.|;|:|-|—|!|\(|\[)",
+    r"as|because|since|which|for|given|when|if|where|by|due|that|is|,|\.|;|:|-|—|!|\(|\[",
     re.IGNORECASE,
 )
+_AND_OR = re.compile(r"(?:and|or)\b")
+_VISIBLE = re.compile(r"\S")
 
 
 def _offered(candidate: Candidate, options: Mapping[str, str]) -> frozenset[str] | str:
@@ -146,16 +151,15 @@ def _offered(candidate: Candidate, options: Mapping[str, str]) -> frozenset[str]
     if named and named.end() < len(text):
         text = text[named.end() :].strip(_MARKS)
     elif candidate.rule == "whole":
-        for stated in reversed(list(_STATED.finditer(text))):
-            said = _NAMED.sub("", text[stated.end() :].strip(_MARKS), count=1)
-            if _leading_letters(said, options)[0]:
-                text = said
-                break
-        else:
+        stated = _last_stated(text, options)
+        if stated is None:
             right = [found[1] for found in _RIGHT.finditer(text) if found[1] in options]
             if len(right) == 1:
                 return frozenset(right)
-    letters, rest = _leading_letters(text, options)
+        else:
+            text = stated
+    letters, end = _leading_letters(text, options)
+    rest = text[end:]
     if phrases.hedges(rest[:80] if letters else text[:80]):
         return "the reply hedges between answers"
     if letters:
@@ -177,6 +181,18 @@ def _offered(candidate: Candidate, options: Mapping[str, str]) -> frozenset[str]
     return "no option is offered as the answer"
 
 
+def _last_stated(text: str, options: Mapping[str, str]) -> str | None:
+    """What the last 'the answer is', 'I choose' and the like states, None without a letter."""
+    for place in reversed([found.end() for found in _STATED.finditer(text)]):
+        marks = _LEADING_MARKS.match(text, place)
+        begin = marks.end() if marks else place
+        named = _NAMED.match(text, begin)
+        begin = named.end() if named else begin
+        if _leading_letters(text, options, begin)[0]:
+            return text[begin:]
+    return None
+
+
 _DENIED = re.compile(r"[\s)*_]*(?:is|was|are)\s+(?:wrong|incorrect|false|not\b)", re.IGNORECASE)
 
 
@@ -193,10 +209,11 @@ def _stated_options(text: str, options: Mapping[str, str]) -> list[str]:
     return stated if len(texts) == len(objections) and not others else []
 
 
-def _leading_letters(text: str, options: Mapping[str, str]) -> tuple[frozenset[str], str]:
-    """The letters at the start of a text, and what follows them."""
+def _leading_letters(
+    text: str, options: Mapping[str, str], at: int = 0
+) -> tuple[frozenset[str], int]:
+    """The letters that stand at a place in a text, and their end."""
     letters: list[str] = []
-    at = 0
     while at < len(text):
         found = _letter(text, at, options, first=not letters)
         if found is None:
@@ -207,7 +224,7 @@ def _leading_letters(text: str, options: Mapping[str, str]) -> tuple[frozenset[s
         if joint is None or _letter(text, joint.end(), options, first=False) is None:
             break
         at = joint.end()
-    return frozenset(letters), text[at:]
+    return frozenset(letters), at
 
 
 def _letter(
@@ -237,12 +254,13 @@ def _letter(
     closed = end
     while closed < len(text) and text[closed] in ")]}*_`$\"'.":
         closed += 1
-    following = text[closed:].lstrip()
-    if letter in "AI" and at == begin and closed == end and following[:1].isalpha():
-        prose = _PROSE.match(following) or re.match(r"(?:and|or)\b", following)
+    visible = _VISIBLE.search(text, closed)
+    following, place = (visible[0], visible.start()) if visible else ("", closed)
+    if letter in "AI" and at == begin and closed == end and following.isalpha():
+        prose = _PROSE.match(text, place) or _AND_OR.match(text, place)
         if not prose:
             return None
-    if not first and closed == end and following[:1].islower() and letter in "AI":
+    if not first and closed == end and following.islower() and letter in "AI":
         return None
     return letter, closed
 

@@ -21,11 +21,12 @@ from typing import Annotated, ClassVar
 from pydantic import Field, JsonValue
 
 from labelkit.errors import UsageError
-from labelkit.records import Draw, Reply, Task, Verdict
+from labelkit.records import Reply, Task, Verdict
 from labelkit.sandbox.keeper import KeeperSettings
 from labelkit.sandbox.pool import WorkerPool
 from labelkit.scorers import Binding, ScorerSettings
 from labelkit.scorers.user_code import RewardError, read_verdict, require_allow_code
+from labelkit.seams import Draw
 
 
 class CommandSettings(ScorerSettings):
@@ -50,7 +51,7 @@ class CommandSettings(ScorerSettings):
         found = shutil.which(str(folder / program) if "/" in program else program)
         if found is None:
             raise UsageError(
-                f"scorer.command: `{program}` is not a program that can be run",
+                f"command: `{program}` is not a program that can be run",
                 hint="give a program on PATH, or a path from the spec's folder (chmod +x it)",
             )
         return CommandScorer(self, [found, *self.argv[1:]], folder, binding.processes)

@@ -14,10 +14,12 @@ from typing import Annotated, ClassVar, NamedTuple
 
 from pydantic import Field, JsonValue, field_validator
 
-from labelkit.records import Abstention, Draw, Reply, Score, Scorer, Task, Verdict
+from labelkit.records import Abstention, Reply, Score, Task, Verdict
 from labelkit.samplers import SamplerSettings
 from labelkit.scorers import Binding, ScorerSettings
+from labelkit.scorers.aside import bound
 from labelkit.scorers.parse import NestedScorer, ScorersByName
+from labelkit.seams import Draw, Scorer
 from labelkit.spec import Section
 
 _Some = Annotated[list[NestedScorer], Field(min_length=1)]
@@ -38,7 +40,7 @@ class _Composed(ScorerSettings):
         return tuple(chain.from_iterable(part.judges for part in self.parts()))
 
     def _members(self, binding: Binding) -> list[_Member]:
-        return [_Member(part.KIND, part.cost, part.bind(binding)) for part in self.parts()]
+        return [_Member(part.KIND, part.cost, bound(part, binding)) for part in self.parts()]
 
 
 class AllOf(_Composed):

@@ -6,15 +6,15 @@ constraints would hold of nothing at all.
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Annotated, ClassVar, NamedTuple
 
 from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
-from labelkit.records import Abstention, Draw, Reply, Score, Scorer, Task, Verdict
+from labelkit.records import Abstention, Reply, Score, Task, Verdict
 from labelkit.scorers import Binding, ScorerSettings, wording
+from labelkit.scorers.folding import normalized
 from labelkit.scorers.ifeval import (
     Held,
     count_bullets,
@@ -23,6 +23,7 @@ from labelkit.scorers.ifeval import (
     language_library,
     no_comma,
 )
+from labelkit.seams import Draw, Scorer
 from labelkit.spec import Section
 
 
@@ -84,6 +85,7 @@ class Constraints(ScorerSettings):
     """
 
     KIND: ClassVar[str] = "constraints"
+    PURE: ClassVar[bool] = True
     SHORT: ClassVar[str | None] = "instructions"
 
     words: Counted | None = None
@@ -278,8 +280,8 @@ def _occurs(word: str, text: str, *, wanted: bool) -> Held:
 
 
 def _edge(phrase: str, text: str, *, start: bool) -> Held:
-    said = " ".join(unicodedata.normalize("NFC", text).split())
-    wanted = " ".join(unicodedata.normalize("NFC", phrase).split())
+    said = " ".join(normalized("NFC", text).split())
+    wanted = " ".join(normalized("NFC", phrase).split())
     holds = said.startswith(wanted) if start else said.endswith(wanted)
     shown = said[:40] if start else said[-40:]
     return Held(holds, f"{'starts' if start else 'ends'} with {shown!r}")

@@ -17,12 +17,12 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from labelkit.codec import dumps
+from labelkit.patterns import linear_pattern
 from labelkit.records import Reply
 from labelkit.scorers import phrases
-from labelkit.scorers.boxes import Box, boxes
+from labelkit.scorers.boxes import Box, boxes, unboxed
 from labelkit.scorers.fences import last_code_block
 from labelkit.scorers.folding import view
-from labelkit.scorers.linear import linear_pattern
 
 MAX_WHOLE = 400
 """A longer reply is not 'essentially just the answer', in characters."""
@@ -172,12 +172,7 @@ def _boxed(text: str) -> Extraction | None:
     rivals = _unretracted(text, shown, found)
     if later is not None and later.candidate is not None:
         rivals.append(later.candidate)
-    start, end = last.start, last.end
-    while _ONLY_BOX.match(text, start, end):
-        unwrapped = boxes(text[start:end])[0]
-        if unwrapped.end is None or text[start + unwrapped.close : end].strip():
-            break
-        start, end = start + unwrapped.start, start + unwrapped.end
+    start, end = unboxed(text, last.start, last.end)
     if _SIGNED.search(shown, max(0, last.open - 3), last.open):
         start, end = last.open - 1, last.close
     return Extraction(
@@ -188,7 +183,6 @@ def _boxed(text: str) -> Extraction | None:
 
 
 _MAX_RIVALS = 100
-_ONLY_BOX = re.compile(r"\s*\\(?:boxed|fbox)(?![A-Za-z])")
 _SIGNED = re.compile(r"(?:^|[\s$=(])-$")
 
 

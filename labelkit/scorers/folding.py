@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from itertools import accumulate
+from typing import Literal
 
 _SPELT = {
     # minus and hyphens (an em dash is punctuation and stays)
@@ -58,6 +60,29 @@ _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,2000}(?:\x07|\x1
 _SHIFTED = re.compile(f"([{''.join(_RAISED)}]+)|([{''.join(_LOWERED)}]+)|([{''.join(_VULGAR)}])")
 
 
+_UNBOUNDED_MARKS = re.compile(r"[^\x00-\x7f\w\s]{32,}")
+"""Runs that may be combining marks, which no letter and no space is."""
+
+
+def normalized(form: Literal["NFC", "NFD", "NFKD"], text: str) -> str:
+    """The text in a Unicode normal form, in linear time.
+
+    `unicodedata` takes quadratic time over a long run of combining marks that are out of order.
+    """
+    if not text.isascii():
+        text = _UNBOUNDED_MARKS.sub(_in_order, text)
+    return unicodedata.normalize(form, text)
+
+
+def _in_order(found: re.Match[str]) -> str:
+    """The run decomposed, the marks behind each character by their class: the canonical order."""
+    parts = "".join(unicodedata.normalize("NFD", char) for char in found[0])
+    classes = [unicodedata.combining(part) for part in parts]
+    bases = accumulate(not mark for mark in classes)
+    places = sorted(zip(bases, classes, range(len(parts)), strict=True))
+    return "".join(parts[place] for _, _, place in places)
+
+
 class _Folds(dict[int, str]):
     """Where each character goes, worked out when first met."""
 
@@ -97,7 +122,7 @@ def fold(text: str) -> str:
     text = text.replace("\r\n", "\n")
     if not text.isascii():
         text = _SHIFTED.sub(_spell_shifted, text)
-        text = unicodedata.normalize("NFC", text.translate(_FOLDS))
+        text = normalized("NFC", text.translate(_FOLDS))
     return text.translate(_FOLDS)
 
 

@@ -12,6 +12,8 @@ from fractions import Fraction
 
 from pydantic import JsonValue
 
+from labelkit.scorers.numbers import spelling
+
 MAX_CHARACTERS = 2_000
 MAX_DEPTH = 40
 MAX_TREE_DEPTH = 100
@@ -62,7 +64,7 @@ class Node:
 
     def to_json(self) -> JsonValue:
         """Kind, name, value and arguments as lists, for a worker."""
-        value = None if self.value is None else str(self.value)
+        value = None if self.value is None else spelling(self.value)
         return [self.kind, self.name, value, [arg.to_json() for arg in self.args]]
 
 
@@ -129,9 +131,10 @@ def greek_letter(char: str) -> str | None:
 
 def written(node: Node) -> str:
     """A node's spelling, one for every structure: for names and for comparing forms."""
+    value = "" if node.value is None else spelling(node.value)
     if node.kind == "num":
-        return str(node.value)
+        return value
     if node.kind in ("sym", "const", "word"):
         return node.name
     inner = ",".join(written(arg) for arg in node.args)
-    return f"{node.kind}:{node.name}:{'' if node.value is None else node.value}({inner})"
+    return f"{node.kind}:{node.name}:{value}({inner})"

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from labelkit.scorers.formula import FormulaError, Node, number, written
 from labelkit.scorers.formula_tokens import Token
-from labelkit.scorers.numbers import Literal
+from labelkit.scorers.numbers import Literal, digits_of
 
 
 def times(one: Node, other: Node) -> Node:
@@ -52,8 +52,8 @@ def subscripted(node: Node, index: Node) -> Node:
     if node.kind == "num" and index.value is not None and node.value is not None:
         base, value = index.value, node.value
         if base.denominator == 1 and 2 <= base <= 16 and value.denominator == 1 and value >= 0:
-            digits = str(value.numerator)
-            if all(int(digit) < base for digit in digits):
+            digits = digits_of(value)
+            if digits and all(int(digit) < base for digit in digits):
                 return Node("based", name=str(base), value=Fraction(int(digits, int(base))))
         raise FormulaError("has a number in a base that it does not fit")
     if node.kind not in ("sym", "const", "call"):
@@ -103,9 +103,9 @@ def grouped(ends: str, args: tuple[Node, ...]) -> Node:
 
 def first_digit(literal: Literal) -> tuple[int, Literal | None]:
     """A number's first digit, and the number that the others make."""
-    if literal.value.denominator != 1 or literal.places is not None:
+    digits = digits_of(literal.value)
+    if digits is None or literal.places is not None:
         raise FormulaError("has a fraction that cannot be read")
-    digits = str(literal.value.numerator)
     return int(digits[0]), Literal(Fraction(int(digits[1:]))) if len(digits) > 1 else None
 
 

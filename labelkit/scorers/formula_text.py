@@ -21,7 +21,7 @@ _LEAD = re.compile(
     re.IGNORECASE,
 )
 _TRAIL = re.compile(
-    r"(?:,?\s+(?:since|because|where|which|when|for|as|so|if|by|due|with|after|from|units?)\b"
+    r"(?:(?:,|(?<!\s))\s++(?:since|because|where|which|when|for|as|so|if|by|due|with|after|from|units?)\b"
     r"|\s\(|;\s|,\s(?=[a-z]{2,}\s[a-z]{2,})).*$",
     re.DOTALL,
 )
@@ -36,9 +36,9 @@ def formula_texts(candidate: Candidate) -> list[str]:
     if lead and lead.end() < len(text):
         texts.insert(0, _undelimited(text[lead.end() :]))
     if not candidate.exact or candidate.rule == "whole":
-        spans = list(_DELIMITED.finditer(texts[0]))
-        if spans and spans[0].start() == 0:
-            texts.insert(0, next(part for part in spans[0].groups() if part))
+        span = _DELIMITED.match(texts[0])
+        if span:
+            texts.insert(0, next(part for part in span.groups() if part))
         shorter = [_TRAIL.sub("", one) for one in texts]
         texts = [*shorter, *texts]
     return list(dict.fromkeys(part for part in texts if part))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from labelkit.scorers.formula import Node, negated, written
+from labelkit.scorers.numbers import spelling
 
 
 def text_of(node: Node) -> str:
     """The words of a text answer."""
     if node.kind in ("word", "sym", "const"):
         return node.name
-    if node.kind == "num":
-        return str(node.value)
+    if node.kind == "num" and node.value is not None:
+        return spelling(node.value)
     joint = ", " if node.kind in ("list", "set") else " "
     return joint.join(text_of(arg) for arg in node.args)
 

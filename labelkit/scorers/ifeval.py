@@ -52,7 +52,9 @@ def instruction(id_: str, kwargs: dict[str, JsonValue]) -> Callable[[str], Held]
     except ValidationError as error:
         item = error.errors(include_url=False)[0]
         at = ".".join(map(str, item["loc"]))
-        raise ValueError(f"{id_}: {at}: {item['msg'][:1].lower()}{item['msg'][1:]}") from None
+        said = str(item["msg"]).removeprefix("Input ")
+        shown = "" if item["type"] == "missing_keyword_only_argument" else f"{item['input']!r}: "
+        raise ValueError(f"{id_}: {at}: {shown}{said[:1].lower()}{said[1:]}") from None
     return lambda text: check(text, **given)
 
 

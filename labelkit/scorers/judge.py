@@ -21,7 +21,6 @@ from labelkit.prompt import PARAMETERS
 from labelkit.records import (
     NONCE_PLACEHOLDER,
     Abstention,
-    Draw,
     Message,
     NotRun,
     Reply,
@@ -31,11 +30,14 @@ from labelkit.records import (
     Task,
     Verdict,
 )
-from labelkit.samplers import SamplerSettings
+from labelkit.samplers import SamplerSettings, revision_of
 from labelkit.scorers import Binding, ScorerSettings
 from labelkit.scorers.judge_verdicts import Scale, parse_verdict, read_object
+from labelkit.seams import Draw
 
 TEMPLATE_VERSION = 1
+MAX_SAID = 120
+"""Characters of a malformed verdict that its fault shows."""
 BINARY = Scale(min=0, max=1)
 _NOT_OURS = (
     "api",
@@ -113,7 +115,7 @@ class Judge(SamplerSettings, ScorerSettings):
         return {"kind": self.KIND, "version": self.VERSION, "settings": settings}
 
     def bind(self, binding: Binding) -> JudgeScorer:
-        return JudgeScorer(self)
+        return JudgeScorer(self.model_copy(update={"revision": revision_of(self, binding.folder)}))
 
 
 class _Vote(NamedTuple):
@@ -125,13 +127,12 @@ class _Vote(NamedTuple):
 
 
 class JudgeScorer:
-    """A bound judge. `sampler_settings` is what plan makes the sampler of role `judge` from."""
+    """A bound judge; its `settings` say which checkpoint of its model it is."""
 
     reads: frozenset[str] = frozenset({"prompt"})
 
     def __init__(self, settings: Judge) -> None:
         self.settings = settings
-        self.sampler_settings = settings.sampler_settings
         self.fingerprint = settings.identity
         set_ = {name: getattr(settings, name) for name in PARAMETERS}
         self._parameters = {name: value for name, value in set_.items() if value is not None}
@@ -199,7 +200,7 @@ class JudgeScorer:
             try:
                 score, reason = self._read(sampled)
             except ValueError as error:
-                fault = f"malformed verdict: {error}"
+                fault = f"malformed verdict: {error}{_beginning(sampled.reply)}"
                 continue
             return _Vote(ask + 1, score, clean_text(reason))
         return _Vote(self.settings.asks, None, fault)
@@ -262,6 +263,14 @@ class JudgeScorer:
 
     async def close(self) -> None:
         return None
+
+
+def _beginning(reply: Reply | None) -> str:
+    """What a judge said instead of a verdict, as far as a message has room for it."""
+    said = " ".join(clean_text(reply.text).split()).replace("”", '"') if reply else ""
+    if not said:
+        return ""
+    return f": “{said}”" if len(said) <= MAX_SAID else f": “{said[:MAX_SAID]}…”"
 
 
 def _schema(settings: Judge) -> dict[str, JsonValue]:

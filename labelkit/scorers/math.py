@@ -17,7 +17,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, JsonValue
 
 from labelkit.errors import UsageError
-from labelkit.records import Draw, Reply, Scorer, Task, Verdict
+from labelkit.records import Reply, Task, Verdict
 from labelkit.sandbox.keeper import KeeperSettings
 from labelkit.sandbox.pool import WorkerError, WorkerPool
 from labelkit.scorers import Binding, ScorerSettings
@@ -30,6 +30,7 @@ from labelkit.scorers.formula_text import formula_texts, shape
 from labelkit.scorers.numeric import difference
 from labelkit.scorers.quantity import HedgedError, Quantity, read_quantity, read_statement
 from labelkit.scorers.verdicts import AnswerScorer, failed, passed, unanswered, undecided
+from labelkit.seams import Draw, Scorer
 
 _MEMORY_BYTES = 2 << 30
 _MAX_ROUNDS = 4
@@ -44,6 +45,7 @@ class Math(ScorerSettings):
     """
 
     KIND: ClassVar[str] = "math"
+    PURE: ClassVar[bool] = True
     SHORT: ClassVar[str | None] = "answer"
     COST: ClassVar[int] = 1
 
@@ -87,6 +89,8 @@ class _MathScorer(AnswerScorer):
         await self._pool.close()
 
     def check_gold(self, task: Task) -> str | None:
+        if task.gold is None:
+            return "is missing: a text or a number"
         if isinstance(task.gold, bool) or not isinstance(task.gold, str | int | float):
             return "must be text or a number"
         return _typed(str(task.gold)).problem

@@ -73,13 +73,32 @@ def _capped(digits: str) -> str:
     return digits
 
 
+# The interpreter refuses to read or write more than some 4,300 decimal digits at a time.
+_AT_A_TIME = 4_000
+_DECIMAL_BITS = 13_000
+
+
 def _integer(digits: str) -> int:
-    """Digits of any length; the interpreter itself refuses more than some 4,300 at a time."""
+    """Digits of any length as a number."""
     value = 0
-    for at in range(0, len(digits), 4_000):
-        part = digits[at : at + 4_000]
+    for at in range(0, len(digits), _AT_A_TIME):
+        part = digits[at : at + _AT_A_TIME]
         value = value * 10 ** len(part) + int(part)
     return value
+
+
+def digits_of(value: Fraction) -> str | None:
+    """The digits of a natural number; None for another one, or where the interpreter refuses."""
+    if value < 0 or value.denominator != 1 or value.numerator.bit_length() > _DECIMAL_BITS:
+        return None
+    return str(value.numerator)
+
+
+def spelling(value: Fraction) -> str:
+    """One spelling for every number: as `str`, hexadecimal where that would refuse."""
+    top, bottom = value.numerator, value.denominator
+    longest = max(top.bit_length(), bottom.bit_length())
+    return str(value) if longest <= _DECIMAL_BITS else f"{top:#x}/{bottom:#x}"
 
 
 def _plain(text: str) -> Literal:
@@ -111,8 +130,8 @@ def _repeating(found: re.Match[str]) -> Literal | None:
         if cycle is None:
             return None
     shift = 10 ** len(_capped(fixed))
-    value = Fraction(int(whole or "0") * shift + int(fixed or "0"), shift)
-    return Literal(value + Fraction(int(cycle), (10 ** len(_capped(cycle)) - 1) * shift))
+    value = Fraction(_integer(_capped(whole)) * shift + _integer(fixed), shift)
+    return Literal(value + Fraction(_integer(cycle), (10 ** len(_capped(cycle)) - 1) * shift))
 
 
 def _apparent_cycle(digits: str) -> str | None:

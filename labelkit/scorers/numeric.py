@@ -12,13 +12,15 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
-from labelkit.records import Draw, Reply, Scorer, Task, Verdict
+from labelkit.records import Reply, Task, Verdict
 from labelkit.scorers import Binding, ScorerSettings
 from labelkit.scorers.arithmetic import Huge, UnreadableError
 from labelkit.scorers.extract import AnswerPlace, Candidate, Extraction, extract
+from labelkit.scorers.numbers import digits_of
 from labelkit.scorers.quantity import HedgedError, Quantity, read_quantity, read_statement
 from labelkit.scorers.units import Unit, factor_between, read_unit
 from labelkit.scorers.verdicts import AnswerScorer, failed, passed, unanswered
+from labelkit.seams import Draw, Scorer
 
 
 class Tolerance(BaseModel):
@@ -54,6 +56,7 @@ class Numeric(ScorerSettings):
     """
 
     KIND: ClassVar[str] = "numeric"
+    PURE: ClassVar[bool] = True
     SHORT: ClassVar[str | None] = "answer"
 
     answer: AnswerPlace = "auto"
@@ -216,7 +219,8 @@ def _other_base(said: Quantity, gold: Quantity) -> str | None:
         return None if gold.value == said.value else "another value"
     if gold.base is not None and said.base is None and isinstance(said.value, Fraction):
         written = _digits(gold.value, gold.base)
-        return None if written == str(said.value) else "another base"
+        same = written is not None and written == digits_of(said.value)
+        return None if same else "another base"
     return "another base"
 
 
@@ -239,6 +243,8 @@ class _Gold:
 
 
 def _gold(gold: JsonValue) -> _Gold:
+    if gold is None:
+        return _Gold("", None, "is missing: a number, or text that reads as one")
     if isinstance(gold, bool) or not isinstance(gold, str | int | float):
         return _Gold("", None, "must be a number or text that reads as one")
     return _typed(str(gold))

@@ -79,9 +79,14 @@ def trimmed(shown: str, begin: int, end: int) -> tuple[int, int]:
     """The range without blanks, markup, quotes and stops at its edges."""
     while begin < end and shown[begin] in _EDGE and not _decimal_point(shown, begin):
         begin += 1
-    while end > begin and shown[end - 1] in _EDGE and not _ELLIPSIS.search(shown, begin, end):
+    while end > begin and shown[end - 1] in _EDGE and not _ellipsis(shown, begin, end):
         end -= 1
     return begin, end
+
+
+def _ellipsis(shown: str, begin: int, end: int) -> bool:
+    """Whether the range ends in a digit and three dots, with or without a line end behind them."""
+    return _ELLIPSIS.search(shown, max(begin, end - 5), end) is not None
 
 
 def _decimal_point(shown: str, at: int) -> bool:

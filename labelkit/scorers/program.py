@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, JsonValue
 
-from labelkit.records import Abstention, Draw, Reply, Score, Task, Verdict
+from labelkit.records import Abstention, Reply, Score, Task, Verdict
 from labelkit.sandbox.bubblewrap import Limits
 from labelkit.sandbox.runner import Confined, Ended, Sandbox, SandboxError, TooLate, TooMuch
 from labelkit.sandbox.selftest import proven_sandbox
@@ -33,6 +33,7 @@ from labelkit.scorers.program_gold import (
     same_output,
 )
 from labelkit.scorers.program_source import Source, find_function, find_program
+from labelkit.seams import Draw
 
 _MAX_SHOWN = 2_000
 _MAX_REASON = 300

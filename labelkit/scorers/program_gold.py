@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from labelkit.records import Task
+from labelkit.spec import first_problem
 
 
 class _Part(BaseModel):
@@ -93,12 +94,14 @@ def read_gold(task: Task, entry_point: str | None, prelude_from_prompt: bool) ->
     gold: Any = task.gold
     if isinstance(gold, str) or (isinstance(gold, list) and all(isinstance(g, str) for g in gold)):
         gold = {"tests": gold}
+    if gold is None:
+        raise ValueError("is missing: a mapping with `tests`, `cases` or `stdin_tests`")
+    if not isinstance(gold, dict):
+        raise ValueError("should be a mapping with `tests`, `cases` or `stdin_tests`")
     try:
         read = ProgramGold.model_validate(gold)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ValueError(f"{where}: {first['msg']}" if where else first["msg"]) from None
+        raise ValueError(first_problem(error, ProgramGold, gold)) from None
     changes: dict[str, Any] = {}
     if prelude_from_prompt and not read.prelude:
         if not isinstance(task.prompt, str):

@@ -12,13 +12,18 @@ from typing import Any, ClassVar, Literal
 
 from jsonschema import Draft202012Validator, SchemaError
 from jsonschema.exceptions import best_match
+from jsonschema.protocols import Validator
+from jsonschema.validators import extend
 from pydantic import Field, JsonValue, field_validator, model_validator
 from referencing import Registry
 
 from labelkit.codec import clean_text, strict_loads
-from labelkit.records import Abstention, Draw, Reply, Score, Scorer, Task, Verdict
+from labelkit.patterns import PatternLateError, patience
+from labelkit.records import Abstention, Reply, Score, Task, Verdict
+from labelkit.schema import bounded_keywords, has_patterns, unbounded_keyword
 from labelkit.scorers import Binding, ScorerSettings
 from labelkit.scorers.json_in_text import NoOffer, offered, same
+from labelkit.seams import Draw, Scorer
 
 _MISSING: Any = object()
 
@@ -33,6 +38,7 @@ class Json(ScorerSettings):
     """
 
     KIND: ClassVar[str] = "json"
+    PURE: ClassVar[bool] = True
 
     schema_: dict[str, JsonValue] | None = Field(default=None, alias="schema")
     match: Literal["gold", "none"] | None = None
@@ -68,10 +74,11 @@ class _JsonScorer:
     def __init__(self, settings: Json) -> None:
         self.settings = settings
         self.fingerprint = settings.identity
-        if settings.schema_ is not None:
-            self.fingerprint["libraries"] = {"jsonschema": version("jsonschema")}
         schema = settings.schema_
         self.validator = None if schema is None else validator_of(schema)
+        if schema is not None:
+            libraries = ["jsonschema", *(["google-re2", "regex"] if has_patterns(schema) else [])]
+            self.fingerprint["libraries"] = {name: version(name) for name in libraries}
 
     def check_gold(self, task: Task) -> str | None:
         if not self.settings.matches_gold:
@@ -82,10 +89,13 @@ class _JsonScorer:
         try:
             if not same(gold, gold):
                 return "has a gold that does not equal itself"
-            if self.validator and (fault := self._invalid(gold)):
-                return f"has a gold that breaks the schema: {fault}"
+            with patience():
+                if self.validator and (fault := self._invalid(gold)):
+                    return f"has a gold that breaks the schema: {fault}"
         except RecursionError:
             return "has a gold that is nested too deeply"
+        except PatternLateError as late:
+            return f"has a gold that cannot be checked: {late}"
         absent = [path for path in self.settings.paths if _at(gold, path) is _MISSING]
         return f"has a gold without {', '.join(absent)}" if absent else None
 
@@ -171,6 +181,8 @@ def check_schema(schema: dict[str, JsonValue]) -> None:
         Draft202012Validator.check_schema(schema)
     except SchemaError as error:
         raise ValueError(f"is not a JSON Schema: {_short(error.message)}") from None
+    if unbounded := unbounded_keyword(schema):
+        raise ValueError(unbounded)
     todo: list[JsonValue] = [schema]
     while todo:
         part = todo.pop()
@@ -183,10 +195,17 @@ def check_schema(schema: dict[str, JsonValue]) -> None:
             todo += part
 
 
-def validator_of(schema: dict[str, JsonValue]) -> Draft202012Validator:
-    """A validator that retrieves nothing."""
-    empty: Registry[Any] = Registry()
-    return Draft202012Validator(schema, registry=empty)
+_Bounded: type[Validator] = extend(  # type: ignore[no-untyped-call]
+    Draft202012Validator, bounded_keywords(Draft202012Validator)
+)
+
+
+def validator_of(schema: dict[str, JsonValue]) -> Validator:
+    """A validator that retrieves nothing.
+
+    Where a pattern takes too long, checking raises PatternLateError.
+    """
+    return _Bounded(schema, registry=Registry())
 
 
 def difference(expected: JsonValue, got: JsonValue, at: str = "$") -> str | None:

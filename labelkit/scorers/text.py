@@ -15,13 +15,14 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, JsonValue, model_validator
 
 from labelkit.codec import clean_text
-from labelkit.records import Draw, Reply, Scorer, Task, Verdict
+from labelkit.patterns import linear_pattern
+from labelkit.records import Reply, Task, Verdict
 from labelkit.scorers import Binding, ScorerSettings, phrases
 from labelkit.scorers.dates import read_dates
 from labelkit.scorers.extract import AnswerPlace, extract
-from labelkit.scorers.folding import fold, plain_words, spelt, view
-from labelkit.scorers.linear import linear_pattern
+from labelkit.scorers.folding import fold, normalized, plain_words, spelt, view
 from labelkit.scorers.verdicts import AnswerScorer, failed, passed, unanswered
+from labelkit.seams import Draw, Scorer
 
 
 class Exact(ScorerSettings):
@@ -32,6 +33,7 @@ class Exact(ScorerSettings):
     """
 
     KIND: ClassVar[str] = "exact"
+    PURE: ClassVar[bool] = True
     SHORT: ClassVar[str | None] = "answer"
 
     answer: AnswerPlace = "auto"
@@ -72,6 +74,7 @@ class Contains(ScorerSettings):
     """
 
     KIND: ClassVar[str] = "contains"
+    PURE: ClassVar[bool] = True
     SHORT: ClassVar[str | None] = "text"
 
     answer: AnswerPlace = "whole"
@@ -123,6 +126,7 @@ class Regex(ScorerSettings):
     """
 
     KIND: ClassVar[str] = "regex"
+    PURE: ClassVar[bool] = True
     SHORT: ClassVar[str | None] = "pattern"
 
     answer: AnswerPlace = "whole"
@@ -181,6 +185,8 @@ def gold_texts(gold: JsonValue) -> list[str]:
 def check_texts(gold: JsonValue) -> str | None:
     """Why a gold is not a text or a list of texts that something can be compared with."""
     golds = gold if isinstance(gold, list) else [gold]
+    if gold is None:
+        return "is missing: a text or a list of texts"
     if not golds:
         return "is an empty list"
     for text in golds:
@@ -255,7 +261,7 @@ def objection(text: str, gold: str, *, ignore_case: bool = True) -> str | None:
 def _unaccented(text: str) -> str:
     if text.isascii():
         return text
-    parts = unicodedata.normalize("NFD", text)
+    parts = normalized("NFD", text)
     return "".join(char for char in parts if not unicodedata.combining(char))
 
 

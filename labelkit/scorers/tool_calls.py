@@ -15,10 +15,12 @@ from jsonschema.exceptions import best_match
 from pydantic import Field, JsonValue, field_validator
 
 from labelkit.codec import clean_text
-from labelkit.records import Draw, Reply, Score, Scorer, Task, Verdict
+from labelkit.patterns import PatternLateError, patience
+from labelkit.records import Reply, Score, Task, Verdict
 from labelkit.scorers import Binding, ScorerSettings
 from labelkit.scorers.json_in_text import read_strictly, same
 from labelkit.scorers.structured import check_schema, validator_of
+from labelkit.seams import Draw, Scorer
 from labelkit.spec import Section
 
 MAX_CALLS = 200
@@ -45,6 +47,7 @@ class ToolCalls(ScorerSettings):
     """
 
     KIND: ClassVar[str] = "tool_calls"
+    PURE: ClassVar[bool] = True
     SHORT: ClassVar[str | None] = "expected"
 
     expected: list[ExpectedCall] | None = None
@@ -112,7 +115,12 @@ class _ToolCallsScorer:
                 return f"expects a call of `{call.name}`, which is no declared tool"
             if self.schemas and self.settings.arguments == "exact":
                 validator = validator_of(self.schemas[call.name])
-                if broken := best_match(validator.iter_errors(call.arguments)):
+                try:
+                    with patience():
+                        broken = best_match(validator.iter_errors(call.arguments))
+                except PatternLateError as late:
+                    return f"expects {call}, which cannot be checked: {late}"
+                if broken:
                     return f"expects {call}, which breaks its schema: {broken.message}"
         return None
 

@@ -20,10 +20,11 @@ from pydantic import Field, JsonValue, ValidationError, model_validator
 
 from labelkit import codec
 from labelkit.errors import UsageError
-from labelkit.records import Abstention, Draw, Reply, Score, Task, Verdict
+from labelkit.records import Abstention, Reply, Score, Task, Verdict
 from labelkit.sandbox.keeper import KeeperSettings
 from labelkit.sandbox.pool import WorkerPool
 from labelkit.scorers import Binding, ScorerSettings
+from labelkit.seams import Draw
 
 _CHECK = """
 import json, sys
@@ -47,7 +48,9 @@ class UserCodeSettings(ScorerSettings):
 
     SHORT: ClassVar[str | None] = "function"
 
-    function: Annotated[str, Field(pattern=r"^.+\.py:[A-Za-z_]\w*$")]
+    function: Annotated[
+        str, Field(pattern=r"^.+\.py:[A-Za-z_]\w*$", examples=["reward.py:compute_score"])
+    ]
     pass_threshold: Annotated[float, Field(ge=0, le=1)] = 0.5
     timeout_s: Annotated[float, Field(gt=0)] = 30.0
     start_timeout_s: Annotated[float, Field(gt=0)] = 120.0
@@ -65,7 +68,7 @@ class UserCodeSettings(ScorerSettings):
         name, _, function = self.function.rpartition(":")
         file = (binding.folder / name).resolve()
         if not file.is_file():
-            raise UsageError(f"scorer.{self.KIND}: {file} does not exist", hint="fix the path")
+            raise UsageError(f"{self.KIND}: {file} does not exist", hint="fix the path")
         argument: dict[str, JsonValue] = {
             "file": str(file),
             "function": function,
@@ -141,7 +144,7 @@ def require_allow_code(binding: Binding, kind: str, what: str) -> None:
     """Raises UsageError where a spec names code and --allow-code was not given."""
     if not binding.allow_code:
         raise UsageError(
-            f"scorer.{kind}: `{what}` is code that this spec would run on your machine",
+            f"{kind}: `{what}` is code that this spec would run on your machine",
             hint="read it, then add --allow-code",
         )
 
@@ -224,7 +227,7 @@ def _verl_answer(answer: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
 def _check_loads(argument: Mapping[str, JsonValue], settings: UserCodeSettings) -> None:
     command = [sys.executable, "-P", "-c", _CHECK, codec.dumps(dict(argument)).decode()]
     command.append(codec.dumps([os.path.abspath(part) for part in sys.path]).decode())
-    where = f"scorer.{settings.KIND}: {settings.function}"
+    where = f"{settings.KIND}: {settings.function}"
     try:
         check = subprocess.run(
             command,

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from labelkit.scorers.folding import normalized
+
 _UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _SPLIT = re.compile(rf"[\s\u2013\u2014\u2015/|]+|--+|(?<=[{_UNSPACED}])|(?=[{_UNSPACED}])")
 _NO_EDGES = re.compile(rf"[{_UNSPACED}\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")
@@ -23,7 +25,7 @@ def words(text: str) -> list[str]:
 
 def plain(text: str) -> str:
     """Lower case with marks and typographic variants taken off: é is e, ’ is '."""
-    decomposed = unicodedata.normalize("NFKD", text.translate(QUOTES).casefold())
+    decomposed = normalized("NFKD", text.translate(QUOTES).casefold())
     return "".join(char for char in decomposed if not unicodedata.combining(char))
 
 

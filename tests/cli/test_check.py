@@ -44,6 +44,29 @@ def test_sections_of_other_commands_are_checked_too(tmp_path: Path) -> None:
     assert "commands: rollout, learning-zone" in printed("check", spec)
 
 
+def test_what_the_other_commands_would_say_is_told(tmp_path: Path) -> None:
+    lines = printed("check", recorded_spec(tmp_path, {"a": ["yes", "no"]})).splitlines()
+    assert "also, by defaults: learning-zone, rl-select, verify-traces" in lines
+    assert "not best-of-n: best_of_n: `bar` is missing" in lines
+    assert any(line.startswith("not step-rewards: step_rewards: ") for line in lines)
+
+
+def test_files_that_are_read_and_endpoints_that_are_sent_to_are_told(tmp_path: Path) -> None:
+    text = printed("check", recorded_spec(tmp_path, {"a": ["yes"]}))
+    assert f"tasks: 1 task from {tmp_path}/replies.jsonl\nreplies: {tmp_path}/replies.jsonl" in text
+    judge = {"model": "direct/judge", "api_base": "http://me:pw@two/v1", "rubric": "Is it?"}
+    spec = write_spec(
+        tmp_path,
+        tasks=[{"prompt": "p"}],
+        sampler={"model": "direct/m", "api_base": ["http://one/v1", "http://other/v1"]},
+        scorer={"judge": judge},
+    )
+    text = printed("check", spec)
+    assert "model: direct/m at http://one/v1, http://other/v1\n" in text
+    assert "judge: direct/judge at http://two/v1\n" in text
+    assert "endpoint: http://one/v1\n" in printed("rollout", spec, "--dry-run")
+
+
 def test_duplicate_prompts_and_conflicting_golds_are_told(tmp_path: Path) -> None:
     tasks = [{"prompt": "p", "gold": gold} for gold in ("yes", "no", "yes")]
     spec = write_spec(tmp_path, tasks=tasks, sampler={"model": "openai/x"})

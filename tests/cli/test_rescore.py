@@ -9,7 +9,7 @@ from typing import Any
 
 from labelkit.errors import UsageError
 from tests.openai_server import OpenAIServer, Script
-from tests.recorded import invoke, recorded_run
+from tests.recorded import invoke, recorded_run, recorded_spec
 from tests.runs import run, summary, write_spec
 
 TASKS = [{"id": f"t{i}", "prompt": f"Prompt {i}", "gold": "yes"} for i in range(3)]
@@ -86,3 +86,13 @@ def test_rescoring_twice_does_nothing_the_second_time(tmp_path: Path) -> None:
     before = (rescored / "summary.json").read_bytes()
     assert invoke("rescore", directory, spec, "-q").exit_code == 0
     assert (rescored / "summary.json").read_bytes() == before
+
+
+def test_a_run_that_stopped_early_is_rescored_as_one(tmp_path: Path) -> None:
+    spec = recorded_spec(tmp_path, {"a": ["yes", "no", "well, yes", "no"]})
+    run(spec, tmp_path / "run", "adaptive=true", command="learning-zone")
+    spec.write_text(spec.read_text().replace("exact:\n    answer: whole", "contains: {}"))
+    assert invoke("rescore", tmp_path / "run", spec, "-q").exit_code == 0
+    found = summary(rescored_in(tmp_path))
+    assert (found["n_scored"], found["draws"]["not_needed"]) == (2, 2)
+    assert found["pass_rate"] is None

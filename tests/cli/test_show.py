@@ -108,6 +108,14 @@ def test_what_is_not_there_is_said(directory: Path, arguments: list[str], messag
     assert error.hint
 
 
+def test_a_misspelt_task_is_told_with_the_nearest(tmp_path: Path) -> None:
+    directory = recorded_run(tmp_path, {"289c1f8101ec": ["yes"], "word-problem": ["no"]})
+    for said, meant in (("289c", "289c1f8101ec"), ("word_problem", "word-problem")):
+        error = invoke("show", directory, said).exception
+        assert isinstance(error, UsageError)
+        assert error.hint == f"did you mean {meant}?"
+
+
 def test_unfinished_scoring_is_told_apart_from_a_wrong_answer(tmp_path: Path) -> None:
     spec = recorded_spec(tmp_path, {"a": ["yes"]})
     run(spec, tmp_path / "run")

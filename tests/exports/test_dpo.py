@@ -114,19 +114,13 @@ def test_equal_texts_make_no_pair(tmp_path: Path) -> None:
     assert left_out(run, "dpo") == {"same_text": 1}
 
 
-def test_best_of_n_gives_its_own_pairs(tmp_path: Path) -> None:
-    run = run_of(tmp_path, {"replies": ["yes"]}, {"replies": ["yes"]})
-    kept = ("id", "prompt", "messages", "metadata", "provenance", "sample_index")
-    rewrite_rows(
-        run,
-        "best-of-n",
-        lambda row: {
-            **{key: row[key] for key in kept},
-            "chosen": "good",
-            "chosen_score": 5,
-            "rejected": "bad" if row["id"] == "t0" else None,
-            "rejected_score": 2 if row["id"] == "t0" else None,
-        },
-    )
-    assert pairs(rows_of(run, "dpo")) == [("good", "bad")]
+def test_best_of_n_gives_its_own_pairs_with_their_reasoning(tmp_path: Path) -> None:
+    replies = [body("no", reasoning_content="so not"), body("yes", reasoning_content="so yes")]
+    tasks = {"replies": replies}, {"replies": [replies[1], replies[1]]}
+    section = {"bar": 1, "pairs": True}
+    run = run_of(tmp_path, *tasks, command="best-of-n", best_of_n=section)
+    rows = rows_of(run, "dpo")
+    assert pairs(rows) == [("yes", "no")]
+    assert rows[0]["chosen"][0]["reasoning_content"] == "so yes"
+    assert rows[0]["rejected"][0]["reasoning_content"] == "so not"
     assert left_out(run, "dpo") == {"no_rejected": 1}

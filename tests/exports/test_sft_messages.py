@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,6 @@ from tests.exports.written import (
     contents,
     exported,
     left_out,
-    rewrite_rows,
     rows_of,
     run_of,
     sidecar,
@@ -114,9 +114,14 @@ def test_a_prefilled_reply_is_half_a_turn_and_left_out(tmp_path: Path) -> None:
     assert left_out(run, "sft-messages") == {"assistant_prefill": 1}
 
 
-def test_tool_calls_are_left_out(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("command", "section"),
+    [("rollout", {}), ("verify-traces", {}), ("best-of-n", {"best_of_n": {"bar": 1}})],
+)
+def test_tool_calls_are_left_out(tmp_path: Path, command: str, section: Any) -> None:
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    run = run_of(tmp_path, {"replies": [body("yes", tool_calls=[call]), body("yes")]})
+    replies = [body("yes", tool_calls=[call]), body("yes")]
+    run = run_of(tmp_path, {"replies": replies}, command=command, **section)
     assert left_out(run, "sft-messages") == {"tool_calls": 1}
 
 
@@ -153,22 +158,13 @@ def test_a_traces_json_is_written_as_the_model_wrote_it(tmp_path: Path) -> None:
     assert "reasoning_content" not in row["messages"][-1]
 
 
-def test_best_of_n_gives_the_chosen_text(tmp_path: Path) -> None:
-    run = run_of(tmp_path, {"replies": ["no", "yes"]})
-    rewrite_rows(
-        run,
-        "best-of-n",
-        lambda row: {
-            **{key: row[key] for key in ("id", "prompt", "messages", "metadata", "provenance")},
-            "chosen": f"my {row['text']}",
-            "chosen_score": 4.5,
-            "sample_index": row["sample_index"],
-        },
-    )
-    rows = rows_of(run, "sft-messages")
-    assert [contents(row["messages"])[-1][1] for row in rows] == ["my no", "my yes"]
-    assert sidecar(tmp_path / "sft-messages.jsonl")["rows"][1] == {
-        "task_id": "t0",
-        "sample_index": 1,
-        "score": 4.5,
-    }
+def test_best_of_n_gives_the_chosen_text_and_its_reasoning(tmp_path: Path) -> None:
+    replies = [body("no", reasoning_content="so not"), body("yes", reasoning_content="so yes")]
+    run = run_of(tmp_path, {"replies": replies}, command="best-of-n", best_of_n={"bar": 1})
+    [row] = rows_of(run, "sft-messages")
+    assert row["messages"][-1]["content"] == "yes"
+    assert row["messages"][-1]["reasoning_content"] == "so yes"
+    told = sidecar(tmp_path / "sft-messages.jsonl")["rows"]
+    assert told == [{"task_id": "t0", "sample_index": 1, "score": 1.0}]
+    [thinking] = rows_of(run, "sft-messages", reasoning="think-tags")
+    assert thinking["messages"][-1]["content"] == "<think>\nso yes\n</think>\n\nyes"

@@ -20,7 +20,6 @@ from labelkit.records import (
     DrawKey,
     NotRun,
     Outcome,
-    Recipe,
     Request,
     Sampled,
     Score,
@@ -29,6 +28,7 @@ from labelkit.records import (
 from labelkit.reply import read_reply
 from labelkit.samplers import SamplerSettings
 from labelkit.scorers.parse import parse_scorer
+from labelkit.seams import Recipe
 from labelkit.spec import Spec
 
 REQUEST = Request(model="m")

@@ -135,10 +135,10 @@ def test_memory_does_not_grow_with_finished_tasks() -> None:
 def test_counting_an_attempt_draws_nothing_and_is_cheap() -> None:
     counts = Counts(10**6, 2, 0.0)
     made = attempt("t", 0, True)
-    begun = time.perf_counter()
+    begun = time.process_time()
     for _ in range(20_000):
         counts.attempt("t", made)
-    assert (time.perf_counter() - begun) / 20_000 < 100e-6
+    assert (time.process_time() - begun) / 20_000 < 100e-6
 
 
 def test_time_left_follows_the_recent_speed_not_what_was_read_back() -> None:

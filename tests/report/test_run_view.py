@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import time
 from pathlib import Path
 
@@ -86,10 +87,35 @@ def test_a_read_only_directory_is_read(directory: Path) -> None:
         directory.chmod(0o755)
 
 
-def test_a_look_does_not_stand_in_the_way_of_a_run(directory: Path) -> None:
+def test_a_look_takes_no_lock_and_changes_nothing(directory: Path) -> None:
+    (directory / "lock").unlink()
+    ledger = (directory / "ledger.jsonl").read_bytes()
+    (directory / "ledger.jsonl").write_bytes(ledger + ledger.splitlines(keepends=True)[-1])
+    before = {path.name: path.read_bytes() for path in directory.iterdir()}
     with RunView(directory) as view:
-        view.drawn("a")
+        assert len(view.drawn("a")) == 2
         Lock(directory).release()
+    (directory / "lock").unlink()
+    assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
+
+
+def emptied_index(directory: Path) -> None:
+    """An index that says it reaches to the ledger's end and holds nothing."""
+    with sqlite3.connect(directory / "index.sqlite") as database:
+        database.execute("DELETE FROM records")
+
+
+def test_an_index_that_is_whole_is_not_made_again(directory: Path) -> None:
+    emptied_index(directory)
+    with RunView(directory) as view:
+        assert view.drawn("a") == []
+
+
+def test_an_index_within_a_commit_is_not_trusted(directory: Path) -> None:
+    emptied_index(directory)
+    (directory / "index.sqlite-journal").touch()
+    with RunView(directory) as view:
+        assert len(view.drawn("a")) == 2
 
 
 def test_attempts_read_back_equal_those_of_the_finished_run(directory: Path) -> None:

@@ -31,10 +31,10 @@ def test_few_tasks_are_listed_with_glyphs_and_rates(tmp_path: Path) -> None:
 
 def test_counts_rates_and_reasons_are_said(tmp_path: Path) -> None:
     text = text_of(recorded_run(tmp_path, MIXED))
-    assert "wrote 5 rows, kept 5, dropped 1 of 6 samples (no_answer 1)" in text
+    assert "wrote 5 rows from 6 samples, dropped 1 (no_answer 1)" in text
     assert "pass rate 50.0%" in text
     assert "over 6 scored attempts" in text
-    assert "pass@k over 3 tasks: 1 50.0%, 2 66.7%" in text
+    assert "pass@1 50.0%, pass@2 66.7% over 3 tasks" in text
     assert "failed: wrong_answer 2, no_answer 1" in text
 
 
@@ -88,7 +88,7 @@ def test_an_unfinished_run_says_why_and_how_to_go_on(tmp_path: Path) -> None:
 
 def test_hostile_names_do_not_reach_the_terminal(tmp_path: Path) -> None:
     replies = {"a\x1b[2Jb": ["yes"]}
-    directory = recorded_run(tmp_path, replies, slice_by="metadata.none")
+    directory = recorded_run(tmp_path, replies)
     slices = {"\x1b]0;x\x07evil": {"n_passed": 1, "n_scored": 1, "pass_rate": 1.0}}
     text = text_of(directory, slices=slices)
     assert "\x1b" not in text

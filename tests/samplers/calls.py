@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from labelkit.errors import ProviderError
-from labelkit.records import Call, Completion, DrawKey, Request, Sampler, Task
+from labelkit.records import Call, Completion, DrawKey, Message, Request, Task
+from labelkit.seams import Sampler
 
 Make = Callable[..., Sampler]
 """Builds a sampler on the fake server; keywords are sampler settings."""
@@ -28,7 +29,9 @@ def call(
     tools: tuple[dict[str, Any], ...] = (),
     **parameters: Any,
 ) -> Call:
-    messages = ({"role": "user", "content": prompt},) if api == "chat" else ()
+    messages: tuple[Message, ...] = ()
+    if api == "chat":
+        messages = ({"role": "user", "content": prompt},)
     text = None if api == "chat" else prompt
     request = Request(
         model=model,

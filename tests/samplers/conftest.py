@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from labelkit.records import Sampler
 from labelkit.samplers import REGISTRY, SamplerSettings
+from labelkit.seams import Sampler
 from tests.openai_server import OpenAIServer
 from tests.samplers.calls import Make
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -92,9 +93,7 @@ async def test_the_base_seed_itself_is_not_sent(make: Make, openai_server: OpenA
     await make().sample(call(seed=None, max_tokens=9))
     sampler = make()
     one = call(seed=123)
-    seeded = one.model_copy(
-        update={"request": one.request.model_copy(update={"parameters": {"seed": 1}})}
-    )
+    seeded = replace(one, request=one.request.model_copy(update={"parameters": {"seed": 1}}))
     await sampler.sample(seeded)
     assert "seed" not in openai_server.calls[0].body
     assert openai_server.calls[1].body["seed"] == 123

@@ -43,6 +43,14 @@ async def test_answers_and_reuses_one_worker(pool: WorkerPool) -> None:
     assert await pool.call("pid", 30) == [first, "a"]
 
 
+async def test_long_answers_are_bounded_by_their_bytes_not_by_escapes(pool: WorkerPool) -> None:
+    assert await pool.call({"echo": "é" * 5_000_000}, 30) == "é" * 5_000_000
+
+
+async def test_half_of_a_surrogate_pair_in_an_answer_does_not_lose_it(pool: WorkerPool) -> None:
+    assert await pool.call({"echo": "a\ud800b"}, 30) == "a?b"
+
+
 async def test_late_call_is_killed_and_its_worker_replaced(pool: WorkerPool) -> None:
     before = await pid_of(pool)
     with pytest.raises(WorkerLateError, match=r"0\.1 s"):

@@ -14,19 +14,18 @@ from pydantic import JsonValue
 from labelkit.records import (
     Attempt,
     Completion,
-    Draw,
     DrawKey,
     Failure,
     NotRun,
     Reply,
     Request,
     Sampled,
-    Scorer,
     Task,
     Verdict,
 )
 from labelkit.scorers import Binding
 from labelkit.scorers.parse import parse_scorer
+from labelkit.seams import Draw, Scorer
 
 CASES = Path(__file__).parents[1] / "data" / "verifier_cases.jsonl.gz"
 Scripted = str | Failure | NotRun

@@ -12,11 +12,12 @@ from typing import Any, cast
 import pytest
 
 from labelkit.errors import UsageError
-from labelkit.records import Abstention, Draw, Reply, Score, Scorer, Task
+from labelkit.records import Abstention, Reply, Score, Task
 from labelkit.sandbox.pool import WorkerDiedError, WorkerError, WorkerLateError
 from labelkit.scorers import Binding
 from labelkit.scorers.command import CommandSettings
 from labelkit.scorers.user_code import RewardError
+from labelkit.seams import Draw, Scorer
 
 NO_DRAW = cast(Draw, None)
 TASK = Task(id="t1", prompt="2+2?", gold="4", metadata={"source": "sums"})

@@ -10,9 +10,10 @@ from typing import Any, ClassVar, Literal
 import pytest
 from pydantic import JsonValue
 
-from labelkit.records import Abstention, Draw, Reply, Score, Scorer, Task, Verdict
+from labelkit.records import Abstention, Reply, Score, Task, Verdict
 from labelkit.scorers import Binding, ScorerSettings
 from labelkit.scorers.composition import AllOf, AnyOf, By, Weighted
+from labelkit.seams import Draw, Scorer
 from tests.scorers.scripted import ScriptedDraw, scorer, verdict
 
 Said = Literal["pass", "fail", "none", "abstain"]

@@ -340,9 +340,9 @@ def test_every_check_is_linear_and_total() -> None:
     kinds.pop("language:response_language")
     for text in HOSTILE:
         for id_, kwargs in kinds.items():
-            started = time.monotonic()
+            started = time.process_time()
             instruction(id_, kwargs)(text)
-            assert time.monotonic() - started < 1.5, (id_, text[:10])
+            assert time.process_time() - started < 1.5, (id_, text[:10])
 
 
 @given(st.text(alphabet="aé .!?\"*[]<>\n-#1,'中") | st.text())

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+import unicodedata
 from types import FrameType
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from pydantic import TypeAdapter
 from labelkit.records import Reply
 from labelkit.scorers.extract import AnswerPlace, Extraction, extract
 from labelkit.scorers.fences import code_blocks
-from labelkit.scorers.folding import fold, plain_words, view
+from labelkit.scorers.folding import fold, normalized, plain_words, view
 
 PLACE: TypeAdapter[AnswerPlace] = TypeAdapter(AnswerPlace)
 
@@ -69,6 +70,8 @@ def test_schema_field_comes_first() -> None:
         (r"\boxed{\boxed{4}}", "4"),
         (r"\boxed{ \boxed{\boxed 4} }", "4"),
         (r"\boxed{\boxed{4}+1}", r"\boxed{4}+1"),
+        (r"\boxed{\boxed{\frac{1}{\}}} }", r"\frac{1}{\}}"),
+        (r"\boxed{\boxed{\boxed{4}}{5}}", r"\boxed{\boxed{4}}{5}"),
         (r"\boxed{2} is wrong, so \boxed{3}", "3"),
         (r"-\boxed{3}", r"-\boxed{3}"),
         ("- \\boxed{3}", "3"),
@@ -246,6 +249,16 @@ def test_folding_is_idempotent(text: str) -> None:
 def test_folding_of_marks_and_escapes_is_idempotent(pieces: list[str]) -> None:
     text = "".join(pieces)
     assert fold(fold(text)) == fold(text)
+
+
+_LONG_RUNS = st.lists(
+    st.sampled_from("aé\u1ea5가½ ") | st.text("\u0301\u0323\u0327\u0344\u05b0≠", min_size=32)
+).map("".join)
+
+
+@given(st.text() | _LONG_RUNS, st.sampled_from(["NFC", "NFD", "NFKD"]))
+def test_normal_forms_are_unicodes_own(text: str, form: Literal["NFC", "NFD", "NFKD"]) -> None:
+    assert normalized(form, text) == unicodedata.normalize(form, text)
 
 
 @given(st.text())

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from labelkit.records import Draw, Reply, Score, Task, Verdict
+from labelkit.records import Reply, Score, Task, Verdict
 from labelkit.scorers import Binding
 from labelkit.scorers.program import ProgramSettings
+from labelkit.seams import Draw
 from tests.sandbox.leftovers import wait_until_gone
 
 NO_DRAW = cast(Draw, None)

@@ -189,7 +189,20 @@ def test_faulty_vote_stays_out_of_the_mean() -> None:
     assert isinstance(found, Score)
     assert found.detail["raw"] == 4.0
     votes: Any = found.detail["votes"]
-    assert votes[0] == {"asks": 3, "fault": "malformed verdict: 9 is outside the scale"}
+    fault = 'malformed verdict: 9 is outside the scale: “{"reason": "so", "score": 9}”'
+    assert votes[0] == {"asks": 3, "fault": fault}
+
+
+def test_what_the_judge_said_instead_of_a_verdict_is_told_from_its_start() -> None:
+    said = "Sure!\n\n I'd “give” it\ud800 a 4. " + "So " * 100
+    found, _ = judged({("judge/0/0", ask): said for ask in range(3)})
+    assert isinstance(found, Abstention)
+    told = found.reason.partition(": “")[2]
+    assert told.startswith("Sure! I'd “give\" it\ufffd a 4. So So")
+    assert len(told) == 122
+    silent, _ = judged({("judge/0/0", ask): " " for ask in range(3)})
+    assert isinstance(silent, Abstention)
+    assert "“" not in silent.reason
 
 
 def failure(**changes: Any) -> Failure:

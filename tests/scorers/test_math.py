@@ -13,13 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from labelkit.records import Abstention, Reply, Score, Scorer, Task, Verdict
+from labelkit.records import Abstention, Reply, Score, Task, Verdict
 from labelkit.scorers import Binding
 from labelkit.scorers.algebra import equal, form_of
 from labelkit.scorers.formula import MAX_CHARACTERS, FormulaError
 from labelkit.scorers.formula_compare import Comparison
 from labelkit.scorers.formula_parser import parse
 from labelkit.scorers.parse import parse_scorer
+from labelkit.seams import Scorer
 from tests.scorers.scripted import ScriptedDraw, scorer
 
 SAME = {

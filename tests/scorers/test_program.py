@@ -9,9 +9,10 @@ from typing import Any, cast
 import pytest
 from pydantic import JsonValue
 
-from labelkit.records import Abstention, Draw, Reply, Score, Task, Verdict
+from labelkit.records import Abstention, Reply, Score, Task, Verdict
 from labelkit.scorers import Binding
 from labelkit.scorers.program import ProgramScorer, ProgramSettings
+from labelkit.seams import Draw
 
 NO_DRAW = cast(Draw, None)
 ADD: dict[str, JsonValue] = {
@@ -220,7 +221,8 @@ async def test_tests_that_cannot_be_carried_out_leave_it_undecided(
 @pytest.mark.parametrize(
     ("gold", "problem"),
     [
-        (None, "valid"),
+        (None, "a mapping with `tests`"),
+        (1, "a mapping with `tests`"),
         ({}, "exactly one"),
         ({"entry_point": "f"}, "exactly one"),
         ({"entry_point": "f", "tests": ""}, "exactly one"),
@@ -229,7 +231,8 @@ async def test_tests_that_cannot_be_carried_out_leave_it_undecided(
         ({"entry_point": "f", "tests": "f()", "hidden_tests": "f(("}, "hidden_tests.py"),
         ({"entry_point": "f", "tests": "f()", "prelude": "def"}, "prelude is not Python"),
         ({"tests": "assert f(g(1))"}, "entry_point"),
-        ({"entry_point": "f", "test_cases": []}, "test_cases"),
+        ({"entry_point": "f", "test_cases": []}, "test_cases: unknown key"),
+        ({"tests": 3}, "tests: 3: should be text or a list"),
         ({"cases": [[[1], 2]]}, "entry_point"),
         ({"stdin_tests": [{"stdin": "3"}]}, "stdout"),
     ],

@@ -14,9 +14,10 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from labelkit.records import Draw, Reply, Score, Task
+from labelkit.records import Reply, Score, Task
 from labelkit.scorers import Binding
 from labelkit.scorers.program import ProgramScorer, ProgramSettings
+from labelkit.seams import Draw
 from tests.sandbox.leftovers import command_lines, wait_until_gone
 
 NO_DRAW = cast(Draw, None)

@@ -190,7 +190,7 @@ def test_whole_programs(text: str, program: str | None) -> None:
     ],
 )
 def test_any_reply_is_read_in_bounded_time(text: str) -> None:
-    start = time.monotonic()
+    start = time.process_time()
     find_function(Reply(text=text), "add", STUB)
     find_program(Reply(text=text))
-    assert time.monotonic() - start < 3.0
+    assert time.process_time() - start < 3.0

@@ -18,10 +18,10 @@ from tests.scorers.scripted import cases, reply_of, scorer, verdict
 
 @pytest.mark.parametrize("row", cases("json"), ids=lambda row: row["id"])
 def test_case_is_decided_as_a_careful_person_would(row: dict[str, Any]) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     found = verdict("json", reply_of(row), row["gold"])
     assert isinstance(found, Score)
-    assert time.monotonic() - started < 1
+    assert time.process_time() - started < 1
     if not row.get("ambiguous"):
         assert found.passed is row["expected"], found
 
@@ -99,9 +99,9 @@ def test_what_is_not_one_json_value_is_no_answer(text: str, reason: str) -> None
     ],
 )
 def test_finding_json_is_linear(text: str) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     offered(text)
-    assert time.monotonic() - started < 1
+    assert time.process_time() - started < 1
 
 
 @given(st.text(alphabet='{}[]",:\\ 1a`\n') | st.text())

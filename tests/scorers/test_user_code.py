@@ -12,10 +12,11 @@ import pytest
 from pydantic import JsonValue, ValidationError
 
 from labelkit.errors import UsageError
-from labelkit.records import Abstention, Draw, Reply, Score, Scorer, Task, Verdict
+from labelkit.records import Abstention, Reply, Score, Task, Verdict
 from labelkit.sandbox.pool import WorkerDiedError, WorkerError, WorkerLateError
 from labelkit.scorers import Binding
 from labelkit.scorers.user_code import PythonSettings, RewardError, VerlSettings, code_hashes
+from labelkit.seams import Draw, Scorer
 
 NO_DRAW = cast(Draw, None)
 TASK = Task(
