@@ -68,8 +68,9 @@ rl-select: local  ## Difficulty ladder: prompts of use for RL
 step-rewards: local  ## A solution with a wrong step: where it breaks
 	$(LABELKIT) step-rewards specs/step_rewards.yaml
 
-bench: dev  ## Measure throughput beside other tools (an hour), and a long run
+bench: dev  ## Measure throughput beside other tools (an hour), the limits, and a long run
 	$(BIN)/python benchmarks/throughput.py --out benchmarks/throughput.md
+	$(BIN)/python benchmarks/limits.py --out benchmarks/limits.md
 	$(BIN)/python benchmarks/soak.py --out benchmarks/soak.md
 
 clean:  ## Delete .venv and caches; runs/ stays

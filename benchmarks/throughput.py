@@ -158,20 +158,6 @@ def versions(interpreters: dict[str, Path]) -> str:
     return "; ".join(told)
 
 
-def refusing(scale: float) -> Iterator[str]:
-    """A server that answers 429 above N in flight, against the best fixed concurrency, N."""
-    yield "| N | attempts/s, adaptive up to 256 | attempts/s, N fixed by hand | ratio |"
-    yield "|---|---|---|---|"
-    for most in (10, 50, 200):
-        n_attempts = int(most * 20 * 20 * scale)
-        speeds = []
-        for concurrency in (256, most):
-            with server("--latency-ms", 50, "--refuse-above", most) as url:
-                result = run(Path(sys.executable), "labelkit-direct", url, n_attempts, concurrency)
-            speeds.append(result["n_attempts"] / result["wall_s"])
-        yield f"| {most} | {speeds[0]:,.0f} | {speeds[1]:,.0f} | {speeds[0] / speeds[1]:.2f} |"
-
-
 def holding(scale: float) -> Iterator[str]:
     """Many calls that all take long: nothing of the client's may be in their way."""
     for contender in ("aiohttp", "labelkit-direct", "labelkit-litellm"):
@@ -206,8 +192,7 @@ def page(options: argparse.Namespace) -> Iterator[str]:
             rows = {name: summed(each, latency_ms) for name, each in results.items()}
             tables += ["", f"## {latency_ms:g} ms, {concurrency} in flight", "", *table(rows), ""]
             tables += ratios(rows)
-    if not options.no_limits:
-        tables += ["", "## 429 above N in flight, 50 ms", "", *refusing(options.scale)]
+    if not options.no_holding:
         tables += ["", "## 5 s latency, 2,000 in flight", "", *holding(options.scale)]
     yield "# Throughput"
     yield ""
@@ -232,7 +217,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--only", nargs="+", choices=[*OURS, *PEERS], help="some contenders")
-    parser.add_argument("--no-limits", action="store_true")
+    parser.add_argument("--no-holding", action="store_true")
     options = parser.parse_args()
     options.folder = options.folder.resolve()
     options.folder.mkdir(exist_ok=True)

@@ -7,9 +7,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -58,6 +59,32 @@ def start(*arguments: object, **env: str) -> subprocess.Popen[bytes]:
         stderr=subprocess.PIPE,
         env=environment(**env),
     )
+
+
+class ServerProcess(NamedTuple):
+    """The fake provider in a process of its own; `log` is its calls, as JSONL."""
+
+    url: str
+    log: Path
+    process: subprocess.Popen[bytes]
+
+
+@contextmanager
+def serving(folder: Path, script: dict[str, Any], *, port: int = 0) -> Iterator[ServerProcess]:
+    (folder / "script.json").write_text(json.dumps(script))
+    log = folder / "calls.jsonl"
+    told = f"--script={folder / 'script.json'}", f"--log={log}", f"--port={port}"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.openai_server", *told],
+        stdout=subprocess.PIPE,
+        env=environment(),
+    )
+    assert process.stdout is not None
+    try:
+        yield ServerProcess(process.stdout.readline().decode().strip(), log, process)
+    finally:
+        process.kill()
+        process.wait(10)
 
 
 def read_lines(path: Path) -> list[Any]:

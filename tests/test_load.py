@@ -12,14 +12,23 @@ from typing import Any
 
 from labelkit.ledger import records
 from tests.openai_server import Ask, OpenAIServer, Rule, Script
-from tests.runs import read_lines, run, start, summary, write_lines, write_spec
+from tests.runs import (
+    ServerProcess,
+    read_lines,
+    run,
+    serving,
+    start,
+    summary,
+    write_lines,
+    write_spec,
+)
 
 YES = Script(reply="yes {key}")
 
 
 def spec_file(
     folder: Path,
-    servers: Iterable[OpenAIServer],
+    servers: Iterable[OpenAIServer | ServerProcess],
     n_tasks: int,
     k: int = 2,
     gold: Any = "yes",
@@ -91,6 +100,43 @@ async def test_a_server_that_dies_opens_the_breaker_and_the_run_resumes_from_the
         assert len(server.calls) == seen + 240 - alive
     assert done["n_passed"] == 240
     assert done["exit_code"] == 0
+
+
+async def test_a_server_process_that_is_killed_loses_nothing(tmp_path: Path) -> None:
+    """Nobody listens any more, and what was in flight is cut off."""
+    in_flight, n_draws = 8, 240
+    script = {"reply": "yes {key}", "latency_ms": 20}
+    directory = tmp_path / "run"
+
+    def journalled(kind: str) -> int:
+        ledger = directory / "ledger.jsonl"
+        if not ledger.exists():
+            return 0
+        return sum(record["kind"] == kind for _, _, record in records(ledger))
+
+    with serving(tmp_path, script) as server:
+        spec = spec_file(tmp_path, [server], n_draws // 4, k=4, concurrency=in_flight)
+        process = start("rollout", spec, "-o", directory, "-q")
+        try:
+            await holds(lambda: journalled("completion") >= 50)
+            server.process.kill()
+            server.process.wait(10)
+            sent = 0
+            while sent != journalled("sent"):
+                sent = journalled("sent")
+                await asyncio.sleep(5)
+            answered = journalled("completion")
+            assert 20 <= sent - answered <= 20 + in_flight
+            process.send_signal(signal.SIGINT)
+            assert await asyncio.to_thread(process.wait, 30) == 130
+        finally:
+            process.kill()
+        assert summary(directory)["n_passed"] == answered < n_draws
+    port = int(server.url.rsplit(":", 1)[1].removesuffix("/v1"))
+    with serving(tmp_path, script, port=port):
+        done = await go(spec, directory)
+    assert (done["n_passed"], done["exit_code"]) == (n_draws, 0)
+    assert journalled("completion") == n_draws
 
 
 async def test_the_other_replica_takes_over_and_nothing_is_lost(tmp_path: Path) -> None:

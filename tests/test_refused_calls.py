@@ -7,17 +7,13 @@ busy machine goes is not asked here.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import pytest
 
-from tests.runs import Silent, environment, run, write_lines, write_spec
+from tests.runs import Silent, run, serving, write_lines, write_spec
 
 
 class Log:
@@ -79,42 +75,27 @@ class Moves(Silent):
         return [limit for n, limit in self.limits if first <= n <= last]
 
 
-@contextmanager
-def serving(folder: Path, *rules: dict[str, Any], latency_ms: Any) -> Iterator[str]:
-    """Answers yes, or 429 where a rule says so; gives the URL and logs to `calls.jsonl`."""
-    refusing = [{"fault": "rate_limit", **rule} for rule in rules]
-    script = {"reply": "yes {key}", "latency_ms": latency_ms, "rules": refusing}
-    (folder / "script.json").write_text(json.dumps(script))
-    command = [sys.executable, "-m", "tests.openai_server", "--script", str(folder / "script.json")]
-    process = subprocess.Popen(
-        [*command, "--log", str(folder / "calls.jsonl")], stdout=subprocess.PIPE, env=environment()
-    )
-    assert process.stdout is not None
-    try:
-        yield process.stdout.readline().decode().strip()
-    finally:
-        process.kill()
-        process.wait(10)
-
-
 def sampled(
     folder: Path, *rules: dict[str, Any], latency_ms: Any, n: int, k: int = 2, **sampler: Any
 ) -> tuple[Log, Moves]:
-    """A run of n draws, each of its own seed; all of them must come out."""
+    """A run of n draws, each of its own seed, against a server that answers yes, or 429 where a
+    rule says so; all of them must come out."""
     prompts = ({"id": f"t{i}", "prompt": f"{i}: say yes", "gold": "yes"} for i in range(n // k))
     write_lines(folder / "tasks.jsonl", prompts)
     moves = Moves()
-    with serving(folder, *rules, latency_ms=latency_ms) as url:
+    refusing = [{"fault": "rate_limit", **rule} for rule in rules]
+    script = {"reply": "yes {key}", "latency_ms": latency_ms, "rules": refusing}
+    with serving(folder, script) as server:
         spec = write_spec(
             folder,
             tasks={"file": "tasks.jsonl"},
-            sampler={"model": "direct/fake", "api_base": url, "seed": 1, **sampler},
+            sampler={"model": "direct/fake", "api_base": server.url, "seed": 1, **sampler},
             scorer={"contains": {"mention": "anywhere"}},
             k=k,
         )
         done = run(spec, folder / "run", progress=moves)
     assert (done["n_passed"], done["n_unscored"], done["exit_code"]) == (n, 0, 0)
-    log = Log(folder / "calls.jsonl")
+    log = Log(server.log)
     assert len(log.ended) == n + log.n_refused
     return log, moves
 
