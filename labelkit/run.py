@@ -44,7 +44,7 @@ from labelkit.loop import calm_collector, fastest_loop
 from labelkit.pilot import Pilot, choose
 from labelkit.plan import scorer_at
 from labelkit.prepare import Prepared, refuse_fewer
-from labelkit.prices import unpriced
+from labelkit.prices import dearest, unpriced
 from labelkit.prompt import Renderer
 from labelkit.samplers.endpoints import shown_urls
 from labelkit.seams import Sampler
@@ -247,7 +247,7 @@ class _Run:
         budget = Budget(
             self.plan.spec.budget,
             self.halt,
-            spent_usd=totals.spent_usd,
+            spent_usd=totals.spent_usd + dearest(samplers.values(), totals.unpriced_tokens),
             cap_tokens=self.plan.spec.max_tokens_total,
             spent_tokens=totals.spent_tokens,
         )

@@ -324,3 +324,30 @@ async def test_a_reply_that_claims_to_have_cost_nothing_counts_as_its_worst_case
     done = await go(spec, tmp_path / "run")
     assert done["input_tokens"] is None
     assert done["provenance"]["spent_usd_at_most"] > 0
+
+
+async def test_calls_made_before_a_price_was_known_count_at_the_dearest_there_is(
+    tmp_path: Path, server: OpenAIServer
+) -> None:
+    spec = spec_file(tmp_path, server.url, n_tasks=10)
+    first = await go(spec, tmp_path / "run", limit=5)
+    assert first["provenance"]["spent_usd_at_most"] is None
+    tokens = sum(server.tokens.values())
+    calls = len(server.calls)
+    spec = spec_file(tmp_path, server.url, n_tasks=10, more={"price": PRICE})
+    dearest = max(PRICE.values()) * tokens / PER_MTOK
+    done = await go(spec, tmp_path / "run", f"budget={dearest}")
+    assert (done["stopped_early"], len(server.calls)) == ("budget", calls)
+    assert done["provenance"]["spent_usd_at_most"] is None
+    assert (await go(spec, tmp_path / "run", "budget=1.0"))["exit_code"] == 0
+
+
+async def test_a_direct_model_that_litellm_knows_has_its_price(
+    tmp_path: Path, server: OpenAIServer
+) -> None:
+    spec = spec_file(tmp_path, server.url, more={"model": "direct/gpt-4.1-mini"})
+    done = await go(spec, tmp_path / "run", "budget=1.0")
+    assert done["exit_code"] == 0
+    into, out = server.tokens["prompt_tokens"], server.tokens["completion_tokens"]
+    # $0.40 and $1.60 a million, https://openai.com/api/pricing
+    assert done["cost_usd"] == pytest.approx((0.4 * into + 1.6 * out) / PER_MTOK)
