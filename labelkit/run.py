@@ -298,7 +298,7 @@ class _Run:
         work = asyncio.create_task(all_work())
         ticking = asyncio.create_task(_tick(writer, self.halt))
         try:
-            with self._signals(work):
+            with self._signals(work, fleets):
                 await self._drained(work)
         finally:
             ticking.cancel()
@@ -342,10 +342,13 @@ class _Run:
         finally:
             stopping.cancel()
 
-    def _signals(self, work: asyncio.Task[None]) -> Signals:
+    def _signals(self, work: asyncio.Task[None], fleets: dict[str, Fleet]) -> Signals:
         def first(number: int) -> None:
             self.signal = number
-            self.halt.stop("interrupted", f"stopped by {signal.Signals(number).name}")
+            states = [state for fleet in fleets.values() for state in fleet.snapshot()]
+            whys = dict.fromkeys(each.why for each in states if each.status == "open")
+            said = [f"stopped by {signal.Signals(number).name}", *whys]
+            self.halt.stop("interrupted", "; ".join(said))
             self.progress.message(
                 f"stopping: up to {DRAIN_S:.0f} s for the calls in flight; again to stop now"
             )
