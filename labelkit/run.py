@@ -10,11 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-import shutil
 import signal
 import socket
 import time
-from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +22,7 @@ from labelkit import __version__, codec, ledger
 from labelkit.batch import batches_of, refuse_open, unbatched
 from labelkit.directory import (
     FILES,
+    no_trace_if_refused,
     open_directory,
     read_identity,
     read_json,
@@ -104,6 +103,7 @@ class _Run:
         self.progress = progress
         self.halt = Halt()
         self.signal: int | None = None
+        self.pilot: dict[str, Any] | None = None
         self.begun = time.monotonic()
 
     async def execute(self) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class _Run:
             writer, index, totals = self._open_ledger(directory, samplers["policy"].paid)
             stack.callback(index.close)
             try:
-                with _no_trace_if_refused(directory if is_new else None):
+                with no_trace_if_refused(directory if is_new else None):
                     sources = [open_source(path, directory) for path in self.options.sources]
                     for _, source in sources:
                         stack.callback(source.close)
@@ -142,7 +142,11 @@ class _Run:
             finally:
                 writer.close()
             ending = Ending(
-                self.halt.reason, self.halt.detail, self.signal, time.monotonic() - self.begun
+                self.halt.reason,
+                self.halt.detail,
+                self.signal,
+                time.monotonic() - self.begun,
+                self.pilot,
             )
             return await finalise(self.prepared, index, identity, self.prepared.rules, ending)
 
@@ -315,15 +319,14 @@ class _Run:
         self.progress.start(len(chosen), self.plan.spec.k, fleets)
         await run_tasks(iter(chosen), recipe, rules, index, live, workers=workers)
         self.progress.finish()
-        if self.halt.reason is not None:
-            return
         if index.catch_up().sent > before:
             pilot.duration_s = time.monotonic() - begun
         await replay(iter(chosen), recipe, rules, index, pilot.take)
         for line in pilot.lines():
             self.progress.message(line)
+        self.pilot = pilot.as_json()
         condition = pilot.stopped_by(self.prepared.stop_if)
-        if condition is not None:
+        if condition is not None and self.halt.reason is None:
             self.halt.stop("pilot", condition)
 
     async def _drained(self, work: asyncio.Task[None]) -> None:
@@ -354,17 +357,6 @@ class _Run:
             )
 
         return Signals(first, lambda number: work.cancel())
-
-
-@contextlib.contextmanager
-def _no_trace_if_refused(new_directory: Path | None) -> Iterator[None]:
-    """A run that is refused before its first draw leaves no directory that it made."""
-    try:
-        yield
-    except UsageError:
-        if new_directory is not None:
-            shutil.rmtree(new_directory)
-        raise
 
 
 async def _tick(writer: Writer, halt: Halt) -> None:
