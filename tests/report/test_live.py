@@ -161,8 +161,33 @@ def test_draws_that_a_decision_made_superfluous_count_as_done() -> None:
     assert counts.done == 8
     key = DrawKey(task_id="b", stage="candidate", request="r", sample_index=0)
     counts.attempt("b", NotRun(key=key, reason="budget"))
-    assert counts.done == 9
+    assert counts.done == 8
     assert "1 not run" in counts.status(1.0)
+
+
+def test_draws_that_were_not_run_are_none_and_make_no_speed() -> None:
+    counts = Counts(3, 4, now_s=0.0)
+    counts.spent(0.25, 10, now_s=0.0)
+    counts.attempt("a", attempt("a", 0, True))
+    lost = [
+        NotRun(
+            key=DrawKey(task_id=name, stage="candidate", request="r", sample_index=i),
+            reason="budget",
+        )
+        for name in "ab"
+        for i in range(4)
+    ]
+    for each in lost[1:]:
+        counts.attempt(each.key.task_id, each)
+    made = outcome("a", attempt("a", 0, True))
+    counts.task(made.model_copy(update={"not_run": tuple(lost[1:4])}))
+    counts.task(outcome("b").model_copy(update={"not_run": tuple(lost[4:])}))
+    status = counts.status(10.0)
+    assert status.startswith("1/12 draws · 2/3 tasks")
+    assert "7 not run" in status
+    assert "0.1 draws/s" in status
+    assert "$0.25 in this session" in status
+    assert "ETA 40 s" in status
 
 
 @pytest.mark.parametrize(
