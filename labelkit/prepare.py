@@ -24,6 +24,7 @@ from labelkit.recipes.canaries import PREFIX, Canary, plant
 from labelkit.records import StopReason, Task
 from labelkit.rowfiles import MISSING
 from labelkit.rows import slice_value
+from labelkit.samplers import SamplerSettings
 from labelkit.spec import Document, Path_, SectionError, nearest
 from labelkit.tasks import MAX_FAULTS, Survey, survey
 
@@ -145,6 +146,15 @@ def prepare(document: Document, command: str, options: Options) -> Prepared:
     plan = replace(plan, warnings=tuple(warnings))
     directory = options.directory or _directory(plan, options)
     return Prepared(plan, options, tuple(gates), found, directory, tuple(canaries), tuple(stop_if))
+
+
+def sampler_fault(document: Document, problem: str) -> Fault:
+    """What the policy's sampler says of its request, at the key that it begins with."""
+    key, separator, said = problem.partition(": ")
+    at = tuple(key.split("."))
+    if separator and at[0] in SamplerSettings.model_fields:
+        return document.fault(("sampler", *at), said)
+    return document.fault(("sampler",), problem)
 
 
 def refuse_fewer(prepared: Prepared) -> None:

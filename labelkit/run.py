@@ -41,7 +41,7 @@ from labelkit.live import Live, Observer
 from labelkit.loop import calm_collector, fastest_loop
 from labelkit.pilot import Pilot, choose
 from labelkit.plan import scorer_at
-from labelkit.prepare import Prepared, refuse_fewer
+from labelkit.prepare import Prepared, refuse_fewer, sampler_fault
 from labelkit.prices import unpriced
 from labelkit.prompt import Renderer
 from labelkit.samplers import SamplerSettings
@@ -166,7 +166,9 @@ class _Run:
         document = self.plan.document
         judged = scorer_at(self.plan.spec, self.plan.command)
         faults = [
-            document.fault(("sampler",) if role == "policy" else judged, f"{role}: {problem}")
+            sampler_fault(document, problem)
+            if role == "policy"
+            else document.fault(judged, f"{role}: {problem}")
             for role, settings in self.plan.sampler_settings.items()
             for problem in samplers[role].check(Renderer(settings).render(task))
         ]

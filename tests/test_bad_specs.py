@@ -112,8 +112,11 @@ SPECS: dict[str, tuple[dict[str, Any] | str, list[str]]] = {
     ),
     "bad response schema": (sampler(response={"x": "integerr"}), ["response", "integerr"]),
     "bad model path": (sampler(model="local/nowhere.gguf"), ["sampler.model", "nowhere.gguf"]),
-    "api_base that is no URL": (sampler(api_base="localhost:8000"), ["sampler", "localhost:8000"]),
-    "no api_base": (sampler(api_base=None), ["sampler", "api_base", "http://"]),
+    "api_base that is no URL": (
+        sampler(api_base="localhost:8000"),
+        ["spec.yaml:", "sampler.api_base: 'localhost:8000'"],
+    ),
+    "no api_base": (sampler(api_base=None), ["sampler.api_base: direct/fake needs", "http://"]),
     "no replies file": (
         changed(sampler={"recorded": {"file": "gone.jsonl", "text": "t", "id": "id"}}),
         ["gone.jsonl"],

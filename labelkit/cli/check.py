@@ -87,6 +87,7 @@ def _check_sampler(prepared: Prepared) -> None:
 
     from labelkit.errors import SpecError
     from labelkit.plan import open_sampler
+    from labelkit.prepare import sampler_fault
 
     plan = prepared.plan
     task = next(prepared.tasks(), None)
@@ -96,7 +97,7 @@ def _check_sampler(prepared: Prepared) -> None:
     problems = sampler.check(plan.renderer.render(task))
     asyncio.run(sampler.close())
     if problems:
-        raise SpecError([plan.document.fault(("sampler",), problem) for problem in problems])
+        raise SpecError([sampler_fault(plan.document, problem) for problem in problems])
 
 
 def _print(every: list[Prepared], commands: list[str]) -> None:
