@@ -226,7 +226,9 @@ class Lines(Silent):
     def start(self, n_tasks: int, k: int, fleets: dict[str, Fleet]) -> None:
         """To be called in the running event loop."""
         now_s = time.monotonic()
+        before = self._counts  # of the pilot: its money is the session's too
         self._counts = Counts(n_tasks, k, now_s)
+        self._counts.cost_usd = before.cost_usd if before else None
         self._fleets = fleets
         self._next_line_s = now_s + LINE_EVERY_S
         self._timer = asyncio.get_running_loop().call_later(self._tick_s, self._tick)

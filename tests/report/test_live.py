@@ -67,6 +67,18 @@ async def test_piped_output_is_plain_lines_with_a_final_one() -> None:
     assert "$1.00" in final
 
 
+async def test_the_session_s_money_includes_the_pilot_s() -> None:
+    stream = io.StringIO()
+    with display(quiet=False, stream=stream) as progress:
+        for n_tasks in (1, 2):
+            progress.start(n_tasks, 2, FLEETS)
+            progress.spent(0.25, 10)
+            progress.finish()
+    pilot, whole = stream.getvalue().splitlines()
+    assert "$0.25 in this session" in pilot
+    assert "$0.50 in this session" in whole
+
+
 async def test_quiet_says_nothing() -> None:
     stream = io.StringIO()
     with display(quiet=True, stream=stream) as progress:
