@@ -45,7 +45,8 @@ async def begin(*arguments: object, **options: Any) -> asyncio.subprocess.Proces
         *map(str, arguments),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=environment(),
+        # Under a limit on the size of files Python would leave half of a module's bytecode behind.
+        env=environment(PYTHONDONTWRITEBYTECODE="1"),
         **options,
     )
 
