@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -146,6 +147,17 @@ def read_identity(directory: Path) -> dict[str, Any]:
             hint="choose another directory with -o; nothing in this one was changed",
         )
     return identity
+
+
+@contextlib.contextmanager
+def no_trace_if_refused(new_directory: Path | None) -> Iterator[None]:
+    """A run that is refused before its first draw leaves no directory that it made."""
+    try:
+        yield
+    except UsageError:
+        if new_directory is not None:
+            shutil.rmtree(new_directory)
+        raise
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:

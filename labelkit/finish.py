@@ -30,12 +30,14 @@ from labelkit.seams import Chooser
 
 @dataclass(frozen=True)
 class Ending:
-    """How the sampling ended: why it stopped early (None: it did not), by which signal."""
+    """How the sampling ended: why it stopped early (None: it did not), by which signal; and what
+    its pilot told, None where it had none."""
 
     reason: str | None
     detail: str | None
     signal: int | None
     duration_s: float
+    pilot: dict[str, Any] | None
 
 
 async def finalise(
@@ -89,7 +91,7 @@ async def finalise(
         summary["canaries"] = canaries.as_json()
         summary["detail"] = dict(recipe.detail())
         _judge(prepared, summary, ending)
-        summary["provenance"] = _provenance(prepared, identity, totals, env_parts, summary)
+        summary["provenance"] = _provenance(prepared, identity, totals, env_parts, summary, ending)
         files.publish(summary)
     except BaseException:
         files.discard()
@@ -217,6 +219,7 @@ def _provenance(
     totals: Totals,
     env_parts: dict[str, JsonValue],
     summary: Mapping[str, Any],
+    ending: Ending,
 ) -> dict[str, JsonValue]:
     owed = _owed(summary["draws"]["not_run_reasons"])
     options = prepared.options
@@ -231,6 +234,7 @@ def _provenance(
         "unsafe_no_sandbox": options.permissions.unsafe_no_sandbox,
         "calls_without_an_answer": totals.unanswered,
         "spent_usd_at_most": _at_most(totals),
+        "pilot": ending.pilot,
         "complete": not owed and summary["stopped_early"] is None,
         "inputs": inputs_digest(prepared),
     }

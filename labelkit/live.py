@@ -35,14 +35,10 @@ from labelkit.records import (
     Outcome,
     Request,
     Task,
-    Usage,
 )
-from labelkit.samplers.endpoints import worst_usage
 from labelkit.seams import Sampler
 from labelkit.served import Served
-from labelkit.tab import Tab
-
-_KEPT = 4096  # requests of which something is remembered: more than are ever under way
+from labelkit.tab import KEPT, Tab, WorstCases, tokens_of
 
 
 class Observer(Protocol):
@@ -76,16 +72,14 @@ class Live:
     sources: Sequence[tuple[str, Index]] = ()
     served: Mapping[str, Sequence[str]] = field(default_factory=dict)
     endpoints: Served | None = None
-    _bounds: dict[tuple[str, str], tuple[float | None, int | None, Usage]] = field(
-        default_factory=dict
-    )
-    _over: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _worst: WorstCases = field(init=False)
     _fenced: dict[str, bool] = field(default_factory=dict)
     _first_served: dict[str, str] = field(init=False)
     _moved: asyncio.Future[None] | None = None
     _door: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
+        self._worst = WorstCases(self.samplers)
         self._first_served = {stage: names[0] for stage, names in self.served.items() if names}
 
     async def draw(
@@ -132,12 +126,12 @@ class Live:
                     record["provenance"]["seed"] = call.seed
             self.writer.append(record)
             if completion is not None:
-                self._learn(role, tab, completion.usage)
+                self._worst.learn(role, tab, completion.usage)
                 self.check_served(key, completion)
             return record, completion
 
         def worst() -> tuple[float | None, int | None]:
-            tab.worst_usd, tab.worst_tokens, tab.bound = self._bound(call, role)
+            tab.worst_usd, tab.worst_tokens, tab.bound = self._worst.of(call, role)
             return tab.worst_usd, tab.worst_tokens
 
         try:
@@ -191,40 +185,8 @@ class Live:
         """What a call may cost, as far as is known by now."""
         if not self.samplers[role].paid:
             return Tab(None, None, paid=False)
-        usd, n_tokens, bound = self._bound(call, role)
+        usd, n_tokens, bound = self._worst.of(call, role)
         return Tab(usd, n_tokens, paid=True, bound=bound)
-
-    def _bound(self, call: Call, role: str) -> tuple[float | None, int | None, Usage]:
-        """The worst case of a call in dollars and tokens, worked out once a request, and the tokens
-        that it can have by what is sent alone."""
-        known = (role, call.key.request)
-        if known not in self._bounds:
-            if len(self._bounds) >= _KEPT:
-                self._bounds.clear()
-            bound = worst_usage(call)
-            more_in, more_out = self._over.get(role, (0, 0))
-            whole = bound.output_tokens is not None
-            worst = Usage(
-                input_tokens=(bound.input_tokens or 0) + more_in,
-                output_tokens=(bound.output_tokens or 0) + more_out if whole else None,
-            )
-            usd = self.samplers[role].price_usd(worst)
-            self._bounds[known] = usd, _tokens(worst) if whole else None, bound
-        return self._bounds[known]
-
-    def _learn(self, role: str, tab: Tab, usage: Usage) -> None:
-        """A server may count more tokens than it was sent or asked for (a hidden prompt, a long
-        template): what it was once seen to add, every later call may take."""
-        if tab.bound is None:
-            return
-        more_in, more_out = self._over.get(role, (0, 0))
-        over_in = (usage.input_tokens or 0) - (tab.bound.input_tokens or 0)
-        over_out = (usage.output_tokens or 0) - (
-            tab.bound.output_tokens or usage.output_tokens or 0
-        )
-        if over_in > more_in or over_out > more_out:
-            self._over[role] = max(more_in, over_in), max(more_out, over_out)
-            self._bounds.clear()
 
     async def _confirm(self, role: str, endpoint: int) -> None:
         """Ask an endpoint that was gone what it serves now; another model gets no call."""
@@ -289,7 +251,7 @@ class Live:
         messages, text = request.messages, request.text
         fenced = self._fenced.get(key.request)
         if fenced is None:
-            if len(self._fenced) >= _KEPT:
+            if len(self._fenced) >= KEPT:
                 self._fenced.clear()
             fenced = NONCE_PLACEHOLDER.encode() in codec.dumps([*messages, text])
             self._fenced[key.request] = fenced
@@ -314,7 +276,7 @@ class Live:
         }
 
     def completion_record(self, key: DrawKey, completion: Completion, tab: Tab) -> dict[str, Any]:
-        cost_usd, n_tokens = completion.cost_usd, _tokens(completion.usage)
+        cost_usd, n_tokens = completion.cost_usd, tokens_of(completion.usage)
         return self.record(
             "completion",
             key,
@@ -409,9 +371,3 @@ def _fill(message: Any, nonce: str) -> Any:
     if isinstance(message, list):
         return [_fill(value, nonce) for value in message]
     return message
-
-
-def _tokens(usage: Usage) -> int | None:
-    if usage.input_tokens is None and usage.output_tokens is None:
-        return None
-    return (usage.input_tokens or 0) + (usage.output_tokens or 0)

@@ -18,7 +18,7 @@ from labelkit.gates import Gate
 from labelkit.ledger_index import Stored
 from labelkit.records import Outcome, Task
 
-REASONS = ("truncated", "no_answer", "invalid_output", "timeout", "provider_error",
+REASONS = ("wrong_answer", "truncated", "no_answer", "invalid_output", "timeout", "provider_error",
            "content_filter", "scorer_error", "abstained", "cancelled")  # fmt: skip
 KEYS = (
     *REASONS,
@@ -43,14 +43,16 @@ def choose(tasks: Iterable[Task], n: int) -> list[Task]:
 class Pilot:
     """What the pilot's tasks brought.
 
-    `n_tasks` is how many the whole has. `duration_s` is what the pilot took, None where its draws
-    were in the ledger already.
+    `n_tasks` is how many the whole has, `n_chosen` how many of the pilot's were run in full.
+    `n_not_run` draws are missing where a budget or the user cut it short. `duration_s` is what the
+    pilot took, None where its draws were in the ledger already.
     """
 
     n_tasks: int
     n_chosen: int = 0
     attempts: Counter[str] = field(default_factory=Counter)
     states: Counter[str] = field(default_factory=Counter)
+    n_not_run: int = 0
     passed: Counter[int] = field(default_factory=Counter)
     output_tokens: list[int] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
@@ -58,10 +60,17 @@ class Pilot:
     duration_s: float | None = None
 
     def take(self, task: Task, outcome: Outcome, stored: Stored) -> None:
-        """Count one task of the pilot, with all the stages of its draws."""
+        """Count one task of the pilot, with all the stages of its draws. One that was cut short
+        says nothing of what a whole one takes."""
+        for attempt in outcome.attempts:
+            wrong = attempt.state == "failed" and attempt.stop_reason == "completed"
+            self.attempts["wrong_answer" if wrong else attempt.stop_reason] += 1
+            self.states[attempt.state] += 1
+        not_run = sum(each.reason != "unavailable" for each in outcome.not_run)
+        self.n_not_run += not_run
+        if not_run:
+            return
         self.n_chosen += 1
-        self.attempts.update(attempt.stop_reason for attempt in outcome.attempts)
-        self.states.update(attempt.state for attempt in outcome.attempts)
         self.passed[sum(attempt.state == "passed" for attempt in outcome.attempts)] += 1
         tokens, cost_usd = 0, 0.0
         known = True
@@ -98,6 +107,16 @@ class Pilot:
             "projected_hours": hours,
         }
 
+    def as_json(self) -> dict[str, Any]:
+        """The summary's block."""
+        return {
+            "n_tasks": self.n_chosen,
+            "n_tasks_of_the_whole": self.n_tasks,
+            "n_not_run": self.n_not_run,
+            **self.numbers(),
+            "tasks_by_passed": {str(n): self.passed[n] for n in sorted(self.passed)},
+        }
+
     def stopped_by(self, conditions: Iterable[Gate]) -> str | None:
         """The first condition that holds, with its number; None where none does."""
         numbers = self.numbers()
@@ -111,10 +130,16 @@ class Pilot:
         """The pilot in words."""
         said = self.numbers()
         yield f"pilot: {self.n_chosen:,} of {self.n_tasks:,} tasks, {said['n_attempts']:,} attempts"
+        if self.n_not_run:
+            yield f"  cut short: {self.n_not_run:,} of its draws were not run"
+        if not said["n_attempts"]:
+            return
         yield f"  pass rate {_percent(said['pass_rate'])}, unscored {_percent(said['unscored'])}"
         reasons = [f"{name} {_percent(said[name])}" for name in REASONS if said[name]]
-        yield f"  {', '.join(reasons) or 'every attempt completed'}"
+        yield f"  {', '.join(reasons) or 'every attempt passed'}"
         histogram = "  ".join(f"{n}: {self.passed[n]:,}" for n in sorted(self.passed))
+        if not self.n_chosen:
+            return
         yield f"  tasks by attempts passed  {histogram}"
         p50, p95 = said["output_tokens_p50"], said["output_tokens_p95"]
         if p50 is not None:

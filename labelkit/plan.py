@@ -39,9 +39,10 @@ from labelkit.spec import (
     Spec,
     TaskFile,
     faults_of,
+    nearest,
     parse_spec,
 )
-from labelkit.tasks import TaskStream
+from labelkit.tasks import TaskStream, faults_in
 
 _SECRET_NAME = re.compile(
     r"(^|[_-])(api[_-]?key|authorization|password|secret|(access|auth|bearer)[_-]?token)$", re.I
@@ -151,35 +152,31 @@ def bind(document: Document, command: str, permissions: Permissions) -> Plan:
     """Bind a document to a command. Raises SpecError with every fault that a spec can have."""
     faults: list[Fault] = list(_inline_secrets(document))
     secret = {fault.field for fault in faults}
-    spec = _envelope(document, faults)
-    sampler = _sampler_settings(document, spec, faults)
+    spec, faulty = _envelope(document, faults)
+    sampler = None if "sampler" in faulty else _sampler_settings(document, spec, faults)
     renderer = _renderer(document, spec, sampler, faults) if sampler else None
     recipe_class, recipe_settings, settings, warnings = _fitted(
         document, spec, sampler, command, faults
     )
-    stream = _stream(document, spec.tasks, ("tasks",), faults)
+    stream = None if "tasks" in faulty else _stream(document, spec.tasks, ("tasks",), faults)
     canaries, anchors = _canaries(document, spec, faults)
-    if faults or sampler is None or renderer is None or settings is None or stream is None:
+    scorer = None
+    # Without a sampler a scorer can be bound only where it would see nothing of it.
+    if settings is not None and (renderer or not {"response", "tools"} & spec.sampler.keys()):
+        binding = Binding(
+            folder=document.path.parent,
+            allow_code=permissions.allow_code,
+            unsafe_no_sandbox=permissions.unsafe_no_sandbox,
+            response_schema=renderer.response_schema if renderer else None,
+            tools=tuple(sampler.tools) if sampler else (),
+        )
+        scorer = _scorer(document, scorer_at(spec, command), settings, binding, faults)
+    if faults or not (sampler and renderer and settings and scorer) or stream is None:
+        if stream is not None:
+            faults += faults_in(stream, scorer.check_gold if scorer else None)
         # A key that holds a secret is mostly an unknown one too; once is enough.
         first = len(secret)
         raise SpecError([*faults[:first], *(f for f in faults[first:] if f.field not in secret)])
-    if len({canonical(judge.model_dump(mode="json")) for judge in settings.judges}) > 1:
-        fix = "give all judges of a run the same model and parameters"
-        problem = "names judges that are sampled differently"
-        raise SpecError([document.fault(scorer_at(spec, command), problem, fix)])
-    folder = document.path.parent
-    binding = Binding(
-        folder=folder,
-        allow_code=permissions.allow_code,
-        unsafe_no_sandbox=permissions.unsafe_no_sandbox,
-        response_schema=renderer.response_schema,
-        tools=tuple(sampler.tools),
-    )
-    try:
-        scorer = bound(settings, binding)
-    except UsageError as error:
-        fault = document.fault(scorer_at(spec, command), str(error), error.hint)
-        raise SpecError([fault]) from None
     envelope = recipes.Envelope(spec, sampler, settings)
     context = recipes.Context(envelope, renderer.render, scorer)
     return Plan(
@@ -227,19 +224,35 @@ def _fitted(
     return recipe_class, settings, scorer, found.warnings
 
 
-def _envelope(document: Document, faults: list[Fault]) -> Spec:
-    """The document's envelope; where it is faulty, what is left of it, so that the faults inside
-    the sound sections are found in the same go. Raises SpecError where nothing is left."""
+def _envelope(document: Document, faults: list[Fault]) -> tuple[Spec, set[str]]:
+    """The document's envelope, and the sections without which it had to be read: the faults inside
+    the sound ones are found in the same go. Raises SpecError where too many are faulty."""
     try:
-        return parse_spec(document)
+        return parse_spec(document), set()
     except SpecError as error:
         faults += error.faults
         faulty = {re.split(r"[.\[]", fault.field or "")[0] for fault in error.faults}
+    stand_ins: dict[str, JsonValue] = {"name": "faulty", "tasks": [{}], "sampler": {}}
+    faulty |= stand_ins.keys() - document.values.keys()
     sound = {key: value for key, value in document.values.items() if key not in faulty}
     try:
-        return parse_spec(replace(document, values={"name": "faulty", **sound}))
+        return parse_spec(replace(document, values={**stand_ins, **sound})), faulty
     except SpecError:
         raise SpecError(faults) from None
+
+
+def _scorer(
+    document: Document, at: Path_, settings: ScorerSettings, binding: Binding, faults: list[Fault]
+) -> Scorer | None:
+    if len({canonical(judge.model_dump(mode="json")) for judge in settings.judges}) > 1:
+        fix = "give all judges of a run the same model and parameters"
+        faults.append(document.fault(at, "names judges that are sampled differently", fix))
+        return None
+    try:
+        return bound(settings, binding)
+    except UsageError as error:
+        faults.append(document.fault(at, str(error), error.hint))
+        return None
 
 
 def _sampler_settings(
@@ -247,18 +260,20 @@ def _sampler_settings(
 ) -> SamplerSettings | None:
     at: Path_ = ("sampler",)
     section = spec.sampler
+    known = sorted(SamplerSettings.model_fields)
+    meant = {*section, *(nearest(key, known) for key in section)}
     if "recorded" in section and "model" in section:
         fix = "keep `recorded` to verify what was sampled elsewhere, `model` to sample"
         faults.append(document.fault(at, "has both `model` and `recorded`", fix))
-        return None
-    if "recorded" not in section and "model" not in section:
+    elif not {"recorded", "model"} & meant:
         fix = "add `model: local/smollm2-135m`, any litellm model, or `recorded: {file: …}`"
         faults.append(document.fault(at, "names no model", fix))
-        return None
     try:
         settings = SamplerSettings.model_validate(section)
     except ValidationError as error:
         faults += faults_of(error, document, at, SamplerSettings)
+        return None
+    if not {"recorded", "model"} & section.keys():
         return None
     if settings.recorded is not None:
         faults += _recorded_faults(document, settings.recorded)

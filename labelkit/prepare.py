@@ -7,7 +7,7 @@ or a call is paid.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import get_args
@@ -24,6 +24,7 @@ from labelkit.recipes.canaries import PREFIX, Canary, plant
 from labelkit.records import StopReason, Task
 from labelkit.rowfiles import MISSING
 from labelkit.rows import slice_value
+from labelkit.samplers import SamplerSettings
 from labelkit.spec import Document, Path_, SectionError, nearest
 from labelkit.tasks import MAX_FAULTS, Survey, survey
 
@@ -125,16 +126,35 @@ def prepare(document: Document, command: str, options: Options) -> Prepared:
         raise SpecError([*error.faults, *faults]) from None
     try:
         found = survey(plan.stream, plan.scorer.check_gold)
-        _render_all(plan)
-        _check_task_ids(plan, options)
-        plan = replace(plan, warnings=(*plan.warnings, *_slices(plan)))
-        canaries = _canaries(plan)
     except SpecError as error:
         raise SpecError([*faults, *error.faults]) from None
+    warnings = [*plan.warnings]
+    canaries: list[Canary] = []
+    looks: list[Callable[[], None]] = [
+        lambda: _render_all(plan),
+        lambda: _check_task_ids(plan, options),
+        lambda: warnings.extend(_slices(plan)),
+        lambda: canaries.extend(_canaries(plan)),
+    ]
+    for look in looks:
+        try:
+            look()
+        except SpecError as error:
+            faults += error.faults
     if faults:
         raise SpecError(faults)
+    plan = replace(plan, warnings=tuple(warnings))
     directory = options.directory or _directory(plan, options)
     return Prepared(plan, options, tuple(gates), found, directory, tuple(canaries), tuple(stop_if))
+
+
+def sampler_fault(document: Document, problem: str) -> Fault:
+    """What the policy's sampler says of its request, at the key that it begins with."""
+    key, separator, said = problem.partition(": ")
+    at = tuple(key.split("."))
+    if separator and at[0] in SamplerSettings.model_fields:
+        return document.fault(("sampler", *at), said)
+    return document.fault(("sampler",), problem)
 
 
 def refuse_fewer(prepared: Prepared) -> None:

@@ -10,11 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-import shutil
 import signal
 import socket
 import time
-from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +22,7 @@ from labelkit import __version__, codec, ledger
 from labelkit.batch import batches_of, refuse_open, unbatched
 from labelkit.directory import (
     FILES,
+    no_trace_if_refused,
     open_directory,
     read_identity,
     read_json,
@@ -43,7 +42,7 @@ from labelkit.live import Live, Observer
 from labelkit.loop import calm_collector, fastest_loop
 from labelkit.pilot import Pilot, choose
 from labelkit.plan import scorer_at
-from labelkit.prepare import Prepared, refuse_fewer
+from labelkit.prepare import Prepared, refuse_fewer, sampler_fault
 from labelkit.prices import dearest, unpriced
 from labelkit.prompt import Renderer
 from labelkit.samplers.endpoints import shown_urls
@@ -104,6 +103,7 @@ class _Run:
         self.progress = progress
         self.halt = Halt()
         self.signal: int | None = None
+        self.pilot: dict[str, Any] | None = None
         self.begun = time.monotonic()
 
     async def execute(self) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class _Run:
             writer, index, totals = self._open_ledger(directory, samplers["policy"].paid)
             stack.callback(index.close)
             try:
-                with _no_trace_if_refused(directory if is_new else None):
+                with no_trace_if_refused(directory if is_new else None):
                     sources = [open_source(path, directory) for path in self.options.sources]
                     for _, source in sources:
                         stack.callback(source.close)
@@ -142,7 +142,11 @@ class _Run:
             finally:
                 writer.close()
             ending = Ending(
-                self.halt.reason, self.halt.detail, self.signal, time.monotonic() - self.begun
+                self.halt.reason,
+                self.halt.detail,
+                self.signal,
+                time.monotonic() - self.begun,
+                self.pilot,
             )
             return await finalise(self.prepared, index, identity, self.prepared.rules, ending)
 
@@ -162,7 +166,9 @@ class _Run:
         document = self.plan.document
         judged = scorer_at(self.plan.spec, self.plan.command)
         faults = [
-            document.fault(("sampler",) if role == "policy" else judged, f"{role}: {problem}")
+            sampler_fault(document, problem)
+            if role == "policy"
+            else document.fault(judged, f"{role}: {problem}")
             for role, settings in self.plan.sampler_settings.items()
             for problem in samplers[role].check(Renderer(settings).render(task))
         ]
@@ -295,7 +301,7 @@ class _Run:
         work = asyncio.create_task(all_work())
         ticking = asyncio.create_task(_tick(writer, self.halt))
         try:
-            with self._signals(work):
+            with self._signals(work, fleets):
                 await self._drained(work)
         finally:
             ticking.cancel()
@@ -312,15 +318,14 @@ class _Run:
         self.progress.start(len(chosen), self.plan.spec.k, fleets)
         await run_tasks(iter(chosen), recipe, rules, index, live, workers=workers)
         self.progress.finish()
-        if self.halt.reason is not None:
-            return
         if index.catch_up().sent > before:
             pilot.duration_s = time.monotonic() - begun
         await replay(iter(chosen), recipe, rules, index, pilot.take)
         for line in pilot.lines():
             self.progress.message(line)
+        self.pilot = pilot.as_json()
         condition = pilot.stopped_by(self.prepared.stop_if)
-        if condition is not None:
+        if condition is not None and self.halt.reason is None:
             self.halt.stop("pilot", condition)
 
     async def _drained(self, work: asyncio.Task[None]) -> None:
@@ -339,26 +344,18 @@ class _Run:
         finally:
             stopping.cancel()
 
-    def _signals(self, work: asyncio.Task[None]) -> Signals:
+    def _signals(self, work: asyncio.Task[None], fleets: dict[str, Fleet]) -> Signals:
         def first(number: int) -> None:
             self.signal = number
-            self.halt.stop("interrupted", f"stopped by {signal.Signals(number).name}")
+            states = [state for fleet in fleets.values() for state in fleet.snapshot()]
+            whys = dict.fromkeys(each.why for each in states if each.status == "open")
+            said = [f"stopped by {signal.Signals(number).name}", *whys]
+            self.halt.stop("interrupted", "; ".join(said))
             self.progress.message(
                 f"stopping: up to {DRAIN_S:.0f} s for the calls in flight; again to stop now"
             )
 
         return Signals(first, lambda number: work.cancel())
-
-
-@contextlib.contextmanager
-def _no_trace_if_refused(new_directory: Path | None) -> Iterator[None]:
-    """A run that is refused before its first draw leaves no directory that it made."""
-    try:
-        yield
-    except UsageError:
-        if new_directory is not None:
-            shutil.rmtree(new_directory)
-        raise
 
 
 async def _tick(writer: Writer, halt: Halt) -> None:

@@ -196,6 +196,15 @@ def survey(stream: TaskStream, check: GoldCheck | None = None) -> Survey:
     return _Surveyor(stream, check).run()
 
 
+def faults_in(stream: TaskStream, check: GoldCheck | None) -> tuple[Fault, ...]:
+    """What a survey would raise."""
+    try:
+        survey(stream, check)
+    except SpecError as error:
+        return tuple(error.faults)
+    return ()
+
+
 class _Surveyor:
     """The state of one pass. What was seen is kept in a temporary database on disk, which sqlite
     deletes by itself, so that a million tasks do not fill the memory."""

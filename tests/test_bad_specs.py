@@ -112,8 +112,11 @@ SPECS: dict[str, tuple[dict[str, Any] | str, list[str]]] = {
     ),
     "bad response schema": (sampler(response={"x": "integerr"}), ["response", "integerr"]),
     "bad model path": (sampler(model="local/nowhere.gguf"), ["sampler.model", "nowhere.gguf"]),
-    "api_base that is no URL": (sampler(api_base="localhost:8000"), ["sampler", "localhost:8000"]),
-    "no api_base": (sampler(api_base=None), ["sampler", "api_base", "http://"]),
+    "api_base that is no URL": (
+        sampler(api_base="localhost:8000"),
+        ["spec.yaml:", "sampler.api_base: 'localhost:8000'"],
+    ),
+    "no api_base": (sampler(api_base=None), ["sampler.api_base: direct/fake needs", "http://"]),
     "no replies file": (
         changed(sampler={"recorded": {"file": "gone.jsonl", "text": "t", "id": "id"}}),
         ["gone.jsonl"],
@@ -303,3 +306,51 @@ def test_every_bad_row_is_told_up_to_a_bound(cli: Cli) -> None:
     message = cli.refused("check", cli.spec(tasks(), rows__jsonl=rows))
     assert all(f"rows.jsonl:{line}: gold" in message for line in range(1, 51))
     assert "20 more faults" in message
+
+
+def test_faults_of_all_sections_and_tasks_are_told_together(cli: Cli) -> None:
+    text = """nam: x
+concurrency: -4
+tasks:
+  - {id: a, prompt: p, gold: banana}
+  - {id: b, gold: 3}
+sampler:
+  modle: direct/x
+  temperture: 1
+scorer: numeric
+learning_zone: {contrst: true}
+"""
+    message = cli.refused("check", cli.spec(text))
+    for part in (
+        "nam: unknown key (did you mean `name`?)",
+        "`name` is missing",
+        "concurrency: unknown key",
+        "tasks[0].gold: ",
+        "tasks[1]",
+        "sampler.modle: unknown key (did you mean `model`?)",
+        "sampler.temperture: unknown key (did you mean `temperature`?)",
+        "learning_zone.contrst: unknown key",
+    ):
+        assert message.count(part) == 1, (part, message)
+    assert "names no model" not in message
+
+
+def test_faulty_tasks_hide_no_fault_of_sampler_and_scorer(cli: Cli) -> None:
+    text = """name: x
+tasks: {fiel: tasks.jsonl}
+sampler: {model: direct/x, max_token: 5, response: {a: int}}
+scorer: numerc
+"""
+    message = cli.refused("check", cli.spec(text))
+    for part in ("tasks.fiel", "`file` is missing", "`max_tokens`", "`numeric`"):
+        assert message.count(part) == 1, (part, message)
+
+
+def test_what_is_looked_for_in_sound_tasks_is_told_together(cli: Cli) -> None:
+    spec = cli.spec(changed(
+        slice_by="metadata.x", canaries={"wrong": [{"task": "nobody", "reply": "x"}]},
+        sampler={**BASE["sampler"], "template": "{{ prompt }} {{ row.colour }}"},
+    ))  # fmt: skip
+    message = cli.refused("rollout", spec, "--task", "nope")
+    for part in ("slice_by", "--task nope", "colour", "nobody"):
+        assert part in message, (part, message)

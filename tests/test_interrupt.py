@@ -45,7 +45,8 @@ async def begin(*arguments: object, **options: Any) -> asyncio.subprocess.Proces
         *map(str, arguments),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=environment(),
+        # Under a limit on the size of files Python would leave half of a module's bytecode behind.
+        env=environment(PYTHONDONTWRITEBYTECODE="1"),
         **options,
     )
 
@@ -266,3 +267,23 @@ async def test_a_directory_that_cannot_be_written_is_an_error_and_spends_nothing
     assert server.count == 0
     assert (tmp_path / "file").read_text() == "mine"
     assert os.listdir(tmp_path).count("run") == 0
+
+
+async def test_a_run_stopped_before_a_dead_endpoint_says_what_its_calls_failed_of(
+    tmp_path: Path,
+) -> None:
+    spec = spec_file(tmp_path, "http://127.0.0.1:9/v1", max_tries=50)
+    process = await begin("rollout", spec, "-o", tmp_path / "run")
+    assert process.stderr is not None
+    said = b""
+    while b"failures in a row" not in said:
+        line = await asyncio.wait_for(process.stderr.readline(), DEADLINE_S)
+        assert line, said
+        said += line
+    assert b"Cannot connect to host 127.0.0.1:9" in said
+    process.send_signal(signal.SIGINT)
+    code, out, _ = await ended(process)
+    assert code == 130
+    assert "stopped by SIGINT" in out
+    assert "Cannot connect to host 127.0.0.1:9" in out
+    assert "Cannot connect to host 127.0.0.1:9" in labelkit("errors", tmp_path / "run").stdout

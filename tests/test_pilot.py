@@ -77,6 +77,10 @@ async def test_the_pilot_tells_what_the_whole_will_take(
     assert done["cost_usd"] == pytest.approx(0.132)
     assert "p50 10, p95 10" in said
     assert re.search(r"\d s at this speed", said)
+    block = done["provenance"]["pilot"]
+    assert (block["n_tasks"], block["n_tasks_of_the_whole"], block["n_attempts"]) == (6, 30, 24)
+    assert block["projected_tokens"] == 121_200
+    assert block["projected_cost_usd"] == pytest.approx(0.132)
 
 
 async def test_stop_if_ends_after_the_pilot_and_the_run_goes_on_without_it(
@@ -98,6 +102,50 @@ async def test_stop_if_ends_after_the_pilot_and_the_run_goes_on_without_it(
     done = await go(spec, tmp_path / "run", "max_unscored=1.0")
     assert done["exit_code"] == 0
     assert len(server.calls) == 30 * K
+
+
+async def test_a_pilot_that_a_budget_cuts_short_tells_what_was_drawn(
+    tmp_path: Path, server: OpenAIServer
+) -> None:
+    progress = Silent()
+    spec = spec_file(tmp_path, server)
+    # A call costs 0.0011 USD; its worst case is more.
+    settings = ["budget=0.02", "sampler.max_tokens=20", "sampler.concurrency=1"]
+    done = await go(spec, tmp_path / "run", *settings, pilot=20, progress=progress)
+    assert done["stopped_early"] == "budget"
+    n = done["n_attempts"]
+    assert 4 < n < 20
+    said = "\n".join(progress.messages)
+    assert f"tasks, {n} attempts" in said
+    assert f"cut short: {80 - n} of its draws were not run" in said
+    block = done["provenance"]["pilot"]
+    assert (block["n_attempts"], block["n_not_run"]) == (n, 80 - n)
+    assert block["n_tasks"] == sum(block["tasks_by_passed"].values()) <= n // 4
+    assert len(server.calls) == n
+
+
+async def test_the_pilot_names_what_its_attempts_failed_of(
+    tmp_path: Path, server: OpenAIServer
+) -> None:
+    server.script = Script(
+        reply="no", rules=[Rule(contains="even", change={"reply": "yes"}),
+                           Rule(contains="7 odd", change={"finish_reason": "length"})],
+    )  # fmt: skip
+    progress = Silent()
+    spec, judged = spec_file(tmp_path, server, 10), "scorer={exact: {answer: whole}}"
+    done = await go(spec, tmp_path / "run", judged, pilot=10, progress=progress)
+    said = "\n".join(progress.messages)
+    assert "  wrong_answer 40.0%, truncated 10.0%" in said
+    block = done["provenance"]["pilot"]
+    assert (block["wrong_answer"], block["truncated"], block["pass_rate"]) == (0.4, 0.1, 0.5)
+    assert block["tasks_by_passed"] == {"0": 5, "4": 5}
+
+
+async def test_a_run_without_a_pilot_has_no_block_of_it(
+    tmp_path: Path, server: OpenAIServer
+) -> None:
+    done = await go(spec_file(tmp_path, server, n_tasks=2), tmp_path / "run")
+    assert done["provenance"]["pilot"] is None
 
 
 @pytest.mark.parametrize(

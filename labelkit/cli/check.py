@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from labelkit.spec import Document
 
 
+_KEYED = ("openai", "anthropic", "gemini", "mistral", "groq", "deepseek", "openrouter", "xai",
+          "cohere")  # fmt: skip
+"""Providers whose key stands in the variable of their name."""
+
+
 @app.command()
 def check(
     spec: Spec,
@@ -87,6 +92,7 @@ def _check_sampler(prepared: Prepared) -> None:
 
     from labelkit.errors import SpecError
     from labelkit.plan import open_sampler
+    from labelkit.prepare import sampler_fault
 
     plan = prepared.plan
     task = next(prepared.tasks(), None)
@@ -96,7 +102,7 @@ def _check_sampler(prepared: Prepared) -> None:
     problems = sampler.check(plan.renderer.render(task))
     asyncio.run(sampler.close())
     if problems:
-        raise SpecError([plan.document.fault(("sampler",), problem) for problem in problems])
+        raise SpecError([sampler_fault(plan.document, problem) for problem in problems])
 
 
 def _print(every: list[Prepared], commands: list[str]) -> None:
@@ -123,6 +129,9 @@ def _print(every: list[Prepared], commands: list[str]) -> None:
     if survey.n_conflicting:
         lines.append(f"conflicting golds: {number(survey.n_conflicting, 'task')}")
     unwise = dict.fromkeys(str(warning) for each in every for warning in each.plan.warnings)
+    unwise |= dict.fromkeys(
+        said for model in (plan.sampler, *judges.values()) for said in _lacking_keys(model)
+    )
     lines += [f"warning: {plain(warning)}" for warning in (*survey.warnings, *unwise)]
     sys.stdout.write("\n".join(lines) + "\n")
 
@@ -143,6 +152,26 @@ def _model(sampler: SamplerSettings) -> str:
 
     urls = ", ".join(shown_urls(sampler))
     return plain(f"{sampler.model} at {urls}" if urls else sampler.model)
+
+
+def _lacking_keys(sampler: SamplerSettings) -> Iterator[str]:
+    """The keys that a run would look for and not find, as far as they are known without asking a
+    provider's library. A server on plain http is taken for one that needs none."""
+    import os
+    from urllib.parse import urlsplit
+
+    from labelkit.samplers.endpoints import KEY_VARIABLE, auth_header, endpoint_urls, shown_urls
+
+    if any(name.lower() in ("authorization", "api-key", "x-api-key") for name in sampler.headers):
+        return
+    for url, shown in zip(endpoint_urls(sampler), shown_urls(sampler), strict=True):
+        if url.lower().startswith("https://") and not auth_header(url):
+            own = "OPENAI_API_KEY" if urlsplit(url).hostname == "api.openai.com" else KEY_VARIABLE
+            yield f"{own} is not set: {shown} gets no key"
+    provider = sampler.model.partition("/")[0]
+    variable = f"{provider.upper()}_API_KEY"
+    if sampler.api_base is None and provider in _KEYED and not os.environ.get(variable):
+        yield f"{variable} is not set: a run of {sampler.model} needs it"
 
 
 def _other_commands(plan: Plan, commands: list[str]) -> Iterator[str]:

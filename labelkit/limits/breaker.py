@@ -7,6 +7,8 @@ Closed, everything may go. Resting, nothing may until `retry_at_s`. Open, one pr
 from __future__ import annotations
 
 REST_MAX_S = 60.0
+MAX_SAID = 120
+"""Of a failure's words: `why` shares a line of the display."""
 
 
 class Breaker:
@@ -51,16 +53,19 @@ class Breaker:
         wait_s = max(backoff_s, min(retry_after_s, REST_MAX_S))
         self.retry_at_s = max(self.retry_at_s, now_s + wait_s)
 
-    def failed(self, task: str, now_s: float) -> bool:
-        """Count a failure. True: it opened the breaker."""
+    def failed(self, task: str, now_s: float, said: str) -> bool:
+        """Count a failure, in whose words the endpoint's trouble is told. True: it opened the
+        breaker."""
         self._failures += 1
         if len(self._tasks) < self._tasks_to_open:
             self._tasks.add(task)
-        if self.open_since_s is not None:
-            return False
         if self._failures < self._failures_to_open or len(self._tasks) < self._tasks_to_open:
             return False
-        self.open(now_s, self._interval_s, f"{self._failures} failures in a row")
+        why = f"{self._failures} failures in a row, the last: {_short(said)}"
+        if self.open_since_s is not None:
+            self.why = why
+            return False
+        self.open(now_s, self._interval_s, why)
         return True
 
     def open(self, now_s: float, wait_s: float, why: str) -> None:
@@ -77,3 +82,7 @@ class Breaker:
         self.probing = False
         if sent:
             self.retry_at_s = max(self.retry_at_s, started_s + self._interval_s)
+
+
+def _short(said: str) -> str:
+    return said if len(said) <= MAX_SAID else f"{said[: MAX_SAID - 1]}…"

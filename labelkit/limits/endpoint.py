@@ -198,10 +198,10 @@ class Limits:
             if fresh and asked_s <= RETRY_AFTER_MAX_S:
                 self._breaker.rest(now_s, asked_s, self.rng.random())
             if not self._window.in_flight:  # it refuses though it carries nothing of ours
-                self._breaker.failed(turn.affinity, now_s)
+                self._breaker.failed(turn.affinity, now_s, str(error))
         else:
             self._window.failed()
-            self._breaker.failed(turn.affinity, now_s)
+            self._breaker.failed(turn.affinity, now_s, str(error))
         if asked_s > RETRY_AFTER_MAX_S:
             why = f"the endpoint asks to wait {asked_s / 60:,.0f} min (Retry-After)"
             self._breaker.open(now_s, asked_s, why)

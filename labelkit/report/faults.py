@@ -124,6 +124,8 @@ def faults_text(view: RunView) -> Iterator[str]:
     for reason, count in sorted(not_run.items()):
         why = (summary or {}).get("stopped_early") if reason == "not_run" else reason
         yield f"{number(count, 'draw')} not run{f': {plain(why)}' if why else ''}"
+    if summary and summary["stopped_early"]:
+        yield plain(summary["incomplete"][0])
     if classes:
         task_id, index = classes[0].where[0]
         yield f"next: labelkit show {where} {shlex.quote(plain(task_id))} {index}"

@@ -88,8 +88,8 @@ class Silent:
 class Counts:
     """A run's course in numbers; memory grows with the tasks under way, never with those done.
 
-    `done` counts draws as far as planned ones go: all of a finished task, the attempts so far of
-    one under way. Rates are over the last `WINDOW_S` seconds.
+    `done` counts draws as far as planned ones go: all of a finished task but for those that were
+    not run, the attempts so far of one under way. Rates are over the last `WINDOW_S` seconds.
     """
 
     def __init__(self, n_tasks: int, k: int, now_s: float) -> None:
@@ -104,24 +104,26 @@ class Counts:
         self.finished: deque[tuple[str, str]] = deque(maxlen=MAX_ROWS)
         self._begun_s = now_s
         self._n_under_way = 0
+        self._n_done = 0
         self._drawing = False
         self._marks: deque[tuple[float, int, int]] = deque([(now_s, 0, 0)])
 
     def attempt(self, task_id: str, attempt: Attempt | NotRun) -> None:
         if isinstance(attempt, NotRun):
             self.n_not_run += 1
-            glyph = NOT_RUN
+            glyph, made = NOT_RUN, 0
         else:
             self.states[attempt.state] += 1
-            glyph = GLYPHS[attempt.state]
+            glyph, made = GLYPHS[attempt.state], 1
         n, seen = self.under_way.get(task_id, (0, ""))
-        self.under_way[task_id] = n + 1, (seen + glyph)[-MAX_GLYPHS:]
-        self._n_under_way += 1
+        self.under_way[task_id] = n + made, (seen + glyph)[-MAX_GLYPHS:]
+        self._n_under_way += made
 
     def task(self, outcome: Outcome) -> None:
         self.n_done_tasks += 1
         n, _ = self.under_way.pop(outcome.task_id, (0, ""))
         self._n_under_way -= n
+        self._n_done += self.k - min(self.k, len(outcome.not_run))
         states = [attempt.state for attempt in outcome.attempts]
         self.finished.append((outcome.task_id, glyphs(states, len(outcome.not_run))))
 
@@ -137,7 +139,7 @@ class Counts:
 
     @property
     def done(self) -> int:
-        return self.n_done_tasks * self.k + self._n_under_way
+        return self._n_done + self._n_under_way
 
     def elapsed_s(self, now_s: float) -> float:
         return now_s - self._begun_s
@@ -172,9 +174,10 @@ class Counts:
         if self.tokens > tokens:
             parts.append(f"{(self.tokens - tokens) / window_s:,.0f} tokens/s")
         if self.cost_usd is not None:
-            parts.append(money(self.cost_usd))
-        if 0 < self.done < planned and speed > 0:
-            parts.append(f"ETA {seconds((planned - self.done) / speed)}")
+            parts.append(f"{money(self.cost_usd)} in this session")
+        left = planned - self.done - self.n_not_run
+        if self.done and left > 0 and speed > 0:
+            parts.append(f"ETA {seconds(left / speed)}")
         return " · ".join(parts)
 
     def rows(self, n: int) -> list[tuple[str, str]]:
@@ -223,7 +226,9 @@ class Lines(Silent):
     def start(self, n_tasks: int, k: int, fleets: dict[str, Fleet]) -> None:
         """To be called in the running event loop."""
         now_s = time.monotonic()
+        before = self._counts  # of the pilot: its money is the session's too
         self._counts = Counts(n_tasks, k, now_s)
+        self._counts.cost_usd = before.cost_usd if before else None
         self._fleets = fleets
         self._next_line_s = now_s + LINE_EVERY_S
         self._timer = asyncio.get_running_loop().call_later(self._tick_s, self._tick)

@@ -14,7 +14,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from labelkit.errors import UsageError
+from labelkit.batch import unbatched
+from labelkit.errors import SpecError, UsageError
 from labelkit.ledger_index import Index
 from labelkit.plan import open_sampler
 from labelkit.prepare import Prepared
@@ -42,7 +43,7 @@ class _Plan:
 
 
 def preview(prepared: Prepared) -> str:
-    """The text of a dry run."""
+    """The text of a dry run. Raises SpecError where --batch would be refused."""
     plan = asyncio.run(_count(prepared))
     if plan.first is None:
         return "no task is left to run\n"
@@ -56,7 +57,7 @@ def preview(prepared: Prepared) -> str:
         f"  in the ledger: {plan.own:,}",
         *([f"  in --from: {plan.sources:,}"] if prepared.options.sources else []),
         f"  to make: {most if plan.to_make else ''}{plan.to_make:,}",
-        *_cost_lines(plan),
+        *_cost_lines(plan, prepared.plan.spec.budget),
         *_not_counted(prepared),
         *(f"endpoint: {plain(url)}" for url in shown_urls(prepared.plan.sampler)),
         f"run directory: {plain(str(prepared.directory))}"
@@ -66,8 +67,8 @@ def preview(prepared: Prepared) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cost_lines(plan: _Plan) -> Iterator[str]:
-    """The projected cost of the draws to make, with its range."""
+def _cost_lines(plan: _Plan, budget_usd: float | None) -> Iterator[str]:
+    """The projected cost of the draws to make, with its range, and what the budget lets be."""
     cost = plan.cost
     if cost is None or not plan.to_make:
         return
@@ -84,6 +85,13 @@ def _cost_lines(plan: _Plan) -> Iterator[str]:
         each_usd = plan.spent_usd / plan.own
         total = money(each_usd * plan.to_make)
         yield f"  at the {money(each_usd)} that a draw has cost so far: {total}"
+    if budget_usd is None or cost.least_usd is None:
+        return
+    spent = f", of which {money(plan.spent_usd)} is spent" if plan.spent_usd else ""
+    if plan.spent_usd + cost.least_usd > budget_usd:
+        yield f"budget: {money(budget_usd)}{spent}: too little even for the shortest replies"
+    elif cost.most_usd is not None and plan.spent_usd + cost.most_usd > budget_usd:
+        yield f"budget: {money(budget_usd)}{spent}: less than the longest replies would cost"
 
 
 def _not_counted(prepared: Prepared) -> Iterator[str]:
@@ -132,6 +140,9 @@ async def _count(prepared: Prepared) -> _Plan:
     recipe = prepared.plan.recipe()
     fresh = prepared.options.fresh
     sampler = open_sampler(prepared.plan.sampler, prepared.plan.folder)
+    faults = unbatched(prepared.plan, sampler) if prepared.options.batch else []
+    if faults:
+        raise SpecError(faults)
     ask_price(sampler)
     if not sampler.paid:
         plan.cost = None

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from labelkit.errors import SpecError
 from tests.openai_server import OpenAIServer, Script
@@ -74,6 +77,47 @@ def test_duplicate_prompts_and_conflicting_golds_are_told(tmp_path: Path) -> Non
     assert "duplicate prompts: 2 tasks" in text
     assert "conflicting golds: 1 task" in text
     assert "warning: " in text
+
+
+@pytest.mark.parametrize(
+    ("sampler", "variable"),
+    [
+        ({"model": "openai/gpt-x"}, "OPENAI_API_KEY"),
+        ({"model": "anthropic/claude-x"}, "ANTHROPIC_API_KEY"),
+        ({"model": "direct/x", "api_base": "https://models.example/v1"}, "LABELKIT_API_KEY"),
+        ({"model": "direct/x", "api_base": "https://api.openai.com/v1"}, "OPENAI_API_KEY"),
+    ],
+)
+def test_a_key_that_a_run_would_lack_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampler: dict[str, Any], variable: str
+) -> None:
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "LABELKIT_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    spec = write_spec(tmp_path, tasks=[{"prompt": "p", "gold": "1"}], sampler=sampler)
+    assert f"warning: {variable} is not set" in printed("check", spec)
+    monkeypatch.setenv(variable, "a key of sorts")
+    assert "is not set" not in printed("check", spec)
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        {"model": "local/smollm2-135m"},
+        {"model": "direct/x", "api_base": "http://127.0.0.1:8000/v1"},
+        {"model": "direct/x", "api_base": "https://me:pw@models.example/v1"},
+        {
+            "model": "direct/x",
+            "api_base": "https://models.example/v1",
+            "headers": {"Authorization": "Bearer x"},
+        },
+    ],
+)
+def test_where_no_key_is_lacking_none_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampler: dict[str, Any]
+) -> None:
+    monkeypatch.delenv("LABELKIT_API_KEY", raising=False)
+    spec = write_spec(tmp_path, tasks=[{"prompt": "p", "gold": "1"}], sampler=sampler)
+    assert "is not set" not in printed("check", spec)
 
 
 async def test_probe_makes_one_call_and_shows_reply_and_verdict(

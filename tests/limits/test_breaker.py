@@ -36,6 +36,31 @@ def test_breaker_opens_within_twenty_failures_and_what_was_in_flight(kind: Failu
     in_virtual_time(main())
 
 
+def test_an_open_breaker_tells_what_the_last_call_failed_of() -> None:
+    def garble() -> None:
+        raise ProviderError("unreadable", "half a reply" * 50)
+
+    async def main() -> None:
+        server = Server(down="transient")
+        world = World([server], LimitSettings(concurrency=30, adaptive=False, give_up_s=120))
+        load = asyncio.create_task(world.load(100, 600.0))
+        await asyncio.sleep(20)
+        assert world.fleet.snapshot()[0].why.endswith(
+            "failures in a row, the last: connection refused"
+        )
+        server.down, server.fault = None, garble
+        await asyncio.sleep(40)  # a probe later
+        why = world.fleet.snapshot()[0].why
+        assert "the last: half a reply" in why
+        assert len(why) < 200
+        await asyncio.sleep(200)
+        assert world.halt.reason == "breaker"
+        assert "the last: half a reply" in (world.halt.detail or "")
+        load.cancel()
+
+    in_virtual_time(main())
+
+
 def test_timeouts_while_the_breaker_is_open_are_told_from_those_before() -> None:
     async def main() -> list[BaseException]:
         world = World([Server(down="timeout")], LimitSettings(concurrency=30, adaptive=False))

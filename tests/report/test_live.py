@@ -67,6 +67,18 @@ async def test_piped_output_is_plain_lines_with_a_final_one() -> None:
     assert "$1.00" in final
 
 
+async def test_the_session_s_money_includes_the_pilot_s() -> None:
+    stream = io.StringIO()
+    with display(quiet=False, stream=stream) as progress:
+        for n_tasks in (1, 2):
+            progress.start(n_tasks, 2, FLEETS)
+            progress.spent(0.25, 10)
+            progress.finish()
+    pilot, whole = stream.getvalue().splitlines()
+    assert "$0.25 in this session" in pilot
+    assert "$0.50 in this session" in whole
+
+
 async def test_quiet_says_nothing() -> None:
     stream = io.StringIO()
     with display(quiet=True, stream=stream) as progress:
@@ -161,8 +173,33 @@ def test_draws_that_a_decision_made_superfluous_count_as_done() -> None:
     assert counts.done == 8
     key = DrawKey(task_id="b", stage="candidate", request="r", sample_index=0)
     counts.attempt("b", NotRun(key=key, reason="budget"))
-    assert counts.done == 9
+    assert counts.done == 8
     assert "1 not run" in counts.status(1.0)
+
+
+def test_draws_that_were_not_run_are_none_and_make_no_speed() -> None:
+    counts = Counts(3, 4, now_s=0.0)
+    counts.spent(0.25, 10, now_s=0.0)
+    counts.attempt("a", attempt("a", 0, True))
+    lost = [
+        NotRun(
+            key=DrawKey(task_id=name, stage="candidate", request="r", sample_index=i),
+            reason="budget",
+        )
+        for name in "ab"
+        for i in range(4)
+    ]
+    for each in lost[1:]:
+        counts.attempt(each.key.task_id, each)
+    made = outcome("a", attempt("a", 0, True))
+    counts.task(made.model_copy(update={"not_run": tuple(lost[1:4])}))
+    counts.task(outcome("b").model_copy(update={"not_run": tuple(lost[4:])}))
+    status = counts.status(10.0)
+    assert status.startswith("1/12 draws · 2/3 tasks")
+    assert "7 not run" in status
+    assert "0.1 draws/s" in status
+    assert "$0.25 in this session" in status
+    assert "ETA 40 s" in status
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from labelkit.errors import SpecError
 from labelkit.prepare import Options, prepare
 from labelkit.report.preview import preview
+from labelkit.run import execute
 from labelkit.spec import load
 from tests.recorded import recorded_run, recorded_spec
-from tests.runs import run, write_spec
+from tests.runs import Silent, run, write_spec
 
 
 def test_the_first_request_is_shown_as_it_would_be_sent(tmp_path: Path) -> None:
@@ -62,7 +66,7 @@ def test_draws_in_other_runs_are_counted_once(tmp_path: Path) -> None:
     assert "to make: 0" in text
 
 
-def priced(folder: Path, **sampler: Any) -> str:
+def priced(folder: Path, budget: float | None = None, **sampler: Any) -> str:
     """The dry run of ten draws of 1,200 bytes each at 1,000 and 10,000 USD a million tokens."""
     price = {"input_per_mtok": 1000.0, "output_per_mtok": 10_000.0}
     spec = write_spec(
@@ -70,6 +74,7 @@ def priced(folder: Path, **sampler: Any) -> str:
         tasks=[{"prompt": "x" * 1200, "gold": "12"}],
         sampler={"model": "direct/m", "api_base": "http://x/v1", "price": price, **sampler},
         k=10,
+        budget=budget,
     )
     return preview(prepare(load(spec), "rollout", Options(directory=folder / "run")))
 
@@ -81,6 +86,41 @@ def test_the_projected_cost_has_a_range(tmp_path: Path) -> None:
     assert found is not None
     assert 2.1 <= float(found[1]) <= 2.3
     assert 62 <= float(found[2]) <= 63
+
+
+@pytest.mark.parametrize(
+    ("budget", "said"),
+    [
+        (2.0, "budget: $2.00: too little even for the shortest replies\n"),
+        (60.0, "budget: $60.00: less than the longest replies would cost\n"),
+        (64.0, None),
+        (None, None),
+    ],
+)
+def test_a_budget_that_the_projected_cost_may_exceed_is_told(
+    tmp_path: Path, budget: float | None, said: str | None
+) -> None:
+    text = priced(tmp_path, budget, max_tokens=500)
+    if said is None:
+        assert "budget: " not in text
+    else:
+        assert said in text
+
+
+@pytest.mark.parametrize(
+    ("sections", "said"),
+    [({}, "direct/m has no batch API"), ({"adaptive": True}, "set adaptive: false")],
+)
+def test_a_dry_run_refuses_the_batches_that_the_run_would_refuse(
+    tmp_path: Path, sections: dict[str, Any], said: str
+) -> None:
+    sampler = {"model": "direct/m", "api_base": "http://127.0.0.1:9/v1"}
+    spec = write_spec(tmp_path, tasks=[{"prompt": "p", "gold": "1"}], sampler=sampler, **sections)
+    prepared = prepare(load(spec), "rollout", Options(directory=tmp_path / "run", batch=True))
+    with pytest.raises(SpecError, match=said):
+        preview(prepared)
+    with pytest.raises(SpecError, match=said):
+        execute(prepared, Silent())
 
 
 def test_draws_that_only_the_replies_decide_on_are_named(tmp_path: Path) -> None:
