@@ -5,6 +5,7 @@ Pure: the same records give the same attempts, when they are drawn and whenever 
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from pydantic import JsonValue
@@ -23,6 +24,9 @@ from labelkit.records import (
 )
 from labelkit.reply import read_reply
 
+_MUCH_TO_CHECK = 20_000
+"""Characters of a reply that a response schema is checked on in some 20 ms."""
+
 
 def read_sampled(record: Any, key: DrawKey, request: Request) -> Sampled:
     """A draw's outcome record (completion or failure) as it was."""
@@ -39,6 +43,25 @@ def read_completion(
 ) -> Sampled:
     reply = read_reply(request, completion, key)
     return Sampled(key=key, completion=completion, reply=reply, provenance=provenance)
+
+
+async def read_draw(
+    record: Any, key: DrawKey, request: Request, completion: Completion | None = None
+) -> Sampled:
+    """As `read_sampled`, off the event loop where a response schema is to be checked on much text.
+
+    A megabyte takes a second, nearly all of it in Python, so that a thread lets the loop run on.
+    `completion`: the record's, where it is at hand.
+    """
+    if (
+        request.response_schema is not None
+        and record["kind"] == "completion"
+        and len(record["completion"]["text"]) > _MUCH_TO_CHECK
+    ):
+        return await asyncio.to_thread(read_sampled, record, key, request)
+    if completion is None:
+        return read_sampled(record, key, request)
+    return read_completion(completion, key, request, record["provenance"])
 
 
 def settled_by_rule(

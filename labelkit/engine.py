@@ -20,8 +20,7 @@ from labelkit.attempts import (
     first_difference,
     judged,
     read_attempt,
-    read_completion,
-    read_sampled,
+    read_draw,
     settled_by_rule,
 )
 from labelkit.errors import DrawNotMadeError, StorageError, UsageError
@@ -94,10 +93,10 @@ class TaskDraws:
         if outcome is not None and not self._owed(outcome):
             if self._live is not None:
                 await self._live.check_reread(self._task, request, key, role, outcome)
-            return read_sampled(outcome, key, request)
+            return await read_draw(outcome, key, request)
         if self._live is None:
             if outcome is not None:
-                return read_sampled(outcome, key, request)
+                return await read_draw(outcome, key, request)
             reason = "unavailable" if slot in self._stored.unavailable else "not_run"
             return NotRun(key=key, reason=reason)
         return await self._draw(request, key, role)
@@ -140,7 +139,7 @@ class TaskDraws:
             slot = (key.stage, key.request, key.sample_index)
             found: Any = self._stored.completions.get(slot) or self._stored.failures.get(slot)
             if found is not None and not self._owed(found):
-                return read_sampled(found, key, request)
+                return await read_draw(found, key, request)
         if live.halt.reason is not None:
             return NotRun(key=key, reason=live.halt.reason)
         self._refuse_other_prompt(request, key)
@@ -153,9 +152,7 @@ class TaskDraws:
             return NotRun(key=key, reason="unavailable")
         self._stored.add(record)
         live.observer.spent(record.get("spent_usd"), record.get("spent_tokens") or 0)
-        if completion is None:
-            return read_sampled(record, key, request)
-        return read_completion(completion, key, request, record["provenance"])
+        return await read_draw(record, key, request, completion)
 
     def announce(self, request: Request, key: DrawKey) -> None:
         """Journal a request that is about to be drawn; refuses one that replaces another."""

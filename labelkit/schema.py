@@ -10,6 +10,8 @@ import functools
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from jsonschema import Draft202012Validator
@@ -70,7 +72,7 @@ def parse_reply(text: str, schema: dict[str, JsonValue]) -> tuple[JsonValue, str
     if problem:
         return None, problem
     try:
-        with patience():
+        with patience(), remembering():
             misfit = next(_validator(canonical(schema)).iter_errors(value), None)
     except (RecursionError, ArithmeticError, Unresolvable, PatternLateError) as unable:
         return None, f"cannot be checked against the schema: {type(unable).__name__}"
@@ -215,12 +217,49 @@ def _validator(schema: bytes) -> Validator:
 Keyword = Callable[[Any, Any, Any, dict[str, Any]], Iterator[ValidationError]]
 
 
+_decided: ContextVar[dict[tuple[int, int], str | None] | None]
+_decided = ContextVar("what references found in parts of the value", default=None)
+
+
+@contextmanager
+def remembering() -> Iterator[None]:
+    """Inside, while one value is checked, a reference is followed once for each of its parts.
+
+    Every alternative of a recursive schema looks at all that is below it; without this the time
+    would grow with a power of the value's depth.
+    """
+    token = _decided.set({})
+    try:
+        yield
+    finally:
+        _decided.reset(token)
+
+
 def bounded_keywords(kind: type[Validator]) -> dict[str, Keyword]:
     """A draft's keywords that take unbounded time in jsonschema, in bounded time.
 
-    There any text can hang a pattern, and unique objects cost the square of their number.
+    There any text can hang a pattern, unique objects cost the square of their number, and
+    references are followed anew however often they lead to the same place.
     """
     others: Keyword = kind.VALIDATORS["additionalProperties"]
+    follow: Keyword = kind.VALIDATORS["$ref"]
+
+    def reference(
+        validator: Any, target: Any, instance: Any, schema: dict[str, Any]
+    ) -> Iterator[ValidationError]:
+        decided = _decided.get()
+        place = id(schema), id(instance)
+        if decided is None or place not in decided:
+            said: str | None = None
+            for error in follow(validator, target, instance, schema):
+                said = said or error.message
+                if decided is not None:
+                    decided[place] = said
+                yield error
+            if decided is not None:
+                decided[place] = said
+        elif (known := decided[place]) is not None:
+            yield ValidationError(known)
 
     def additional_properties(
         validator: Any, allowed: Any, instance: Any, schema: dict[str, Any]
@@ -236,6 +275,7 @@ def bounded_keywords(kind: type[Validator]) -> dict[str, Keyword]:
         return others(validator, allowed, instance, schema)
 
     return {
+        "$ref": reference,
         "pattern": _pattern,
         "patternProperties": _pattern_properties,
         "additionalProperties": additional_properties,

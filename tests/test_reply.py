@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from dataclasses import replace
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from labelkit.attempts import read_draw
 from labelkit.records import Completion, DrawKey, Reply, Request, ToolCall
 from labelkit.reply import read_reply
 from labelkit.schema import response_schema
@@ -147,3 +149,28 @@ def test_a_megabyte_is_read_in_linear_time(text: str) -> None:
     read(text)
     read(text, SOLVER)
     assert time.process_time() - started < 5
+
+
+async def test_the_loop_runs_on_while_much_is_checked_against_a_schema() -> None:
+    schema = response_schema({"xs": "list[int]"})
+    text = json.dumps({"xs": list(range(60_000))})
+    record = {"kind": "completion", "completion": {"text": text}, "provenance": {}}
+    longest = 0.0
+
+    async def watch() -> None:
+        nonlocal longest
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(0.001)
+            longest = max(longest, time.monotonic() - before)
+
+    watcher = asyncio.create_task(watch())
+    await asyncio.sleep(0.01)
+    started = time.monotonic()
+    sampled = await read_draw(record, KEY, Request(model="m", response_schema=schema))
+    elapsed = time.monotonic() - started
+    await asyncio.sleep(0.01)
+    watcher.cancel()
+    assert sampled.reply is not None
+    assert sampled.reply.invalid is None
+    assert longest < elapsed / 3

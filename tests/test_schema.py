@@ -222,9 +222,36 @@ NAMED: dict[str, Any] = {
 }
 
 
+def _operation(name: str) -> dict[str, Any]:
+    side = {"$ref": "#/$defs/term"}
+    return {
+        "type": "object",
+        "properties": {"op": {"const": name}, "left": side, "right": side},
+        "required": ["op", "left", "right"],
+    }
+
+
+FORMULA = {
+    "$defs": {
+        "term": {"anyOf": [_operation("+"), _operation("-"), _operation("*"), {"type": "number"}]}
+    },
+    "$ref": "#/$defs/term",
+}
+
+
+def _product(innermost: Any) -> Any:
+    """Twenty factors; every alternative that comes before the right one looks at all of them."""
+    term = innermost
+    for factor in range(19):
+        term = {"op": "*", "left": term, "right": factor}
+    return term
+
+
 @pytest.mark.parametrize(
     ("schema", "value", "said"),
     [
+        (FORMULA, _product(1), None),
+        (FORMULA, _product("1"), "{'op': '*', 'left'"),
         ({"type": "string", "pattern": BACKTRACKS}, "a" * 60, None),
         ({"type": "string", "pattern": BACKTRACKS}, "a" * 60 + "!", "does not match"),
         ({"patternProperties": {BACKTRACKS: {"type": "null"}}}, {"a" * 60 + "!": 1}, None),

@@ -15,7 +15,7 @@ _DISPLAY = re.compile(r"(?<!\\)(?:\\\[|\\\]|\$\$|\\(begin|end)\{([A-Za-z*]{1,20}
 _STEP_MARK = re.compile(r"[ \t]*(?:#{1,6}[ \t]*)?[*_]{0,3}Step[ \t]+(\d{1,4})\b", re.IGNORECASE)
 _NUMBERED = re.compile(r"[ \t]*(\d{1,4})[.)][ \t]+\S")
 _THINK_TAG = re.compile(r"[ \t]*</?(?:think|thinking|reasoning|answer)>[ \t]*", re.IGNORECASE)
-_RESULT = re.compile(r"=\s*[-−$€£]{0,2}(\d[\d,]*)")
+_RESULT = re.compile(r"=\s*[-−$€£]{0,2}(\d[\d,]{0,99})(?![\d,])")
 STEP_TOKEN = "ки"
 """Ends a step in Math-Shepherd's data (arXiv 2312.08935); no part of the step itself."""
 

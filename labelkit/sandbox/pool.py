@@ -21,6 +21,7 @@ from pydantic import JsonValue
 from labelkit.codec import clean_text, dumps, loads
 from labelkit.errors import LabelkitError
 from labelkit.sandbox.keeper import MAX_ANSWER_BYTES, KeeperSettings
+from labelkit.sandbox.starting import started
 
 # A keeper that says nothing this long after its worker's wall clock is itself stuck.
 _GRACE_S = 10.0
@@ -106,7 +107,7 @@ class WorkerPool:
         await asyncio.gather(*(_kill(keeper) for keeper in [*idle, *self._busy]))
 
     async def _start(self) -> asyncio.subprocess.Process:
-        keeper = await asyncio.create_subprocess_exec(
+        starting = asyncio.create_subprocess_exec(
             sys.executable,
             "-P",
             "-c",
@@ -122,6 +123,7 @@ class WorkerPool:
             cwd=self._folder,
             start_new_session=True,
         )
+        keeper = await started(starting, _kill)
         assert keeper.stdout is not None
         try:
             async with asyncio.timeout(self._settings.start_timeout_s):

@@ -22,6 +22,7 @@ from pydantic import JsonValue
 from labelkit.errors import LabelkitError
 from labelkit.sandbox import seccomp
 from labelkit.sandbox.bubblewrap import Limits, Role, bare_command, walled_command
+from labelkit.sandbox.starting import started
 
 START_TIMEOUT_S = 30.0
 _KILL_TIMEOUT_S = 10.0
@@ -58,9 +59,10 @@ class Sandbox:
             if self._bwrap is None:
                 folder = await asyncio.to_thread(tempfile.mkdtemp, prefix="labelkit-")
                 stack.callback(shutil.rmtree, folder, ignore_errors=True)
-                confined = await _spawn(bare_command(role, limits), limits, folder, ())
+                spawn = _spawn(bare_command(role, limits), limits, folder, ())
             else:
-                confined = await self._spawn_walled(self._bwrap, role, limits)
+                spawn = self._spawn_walled(self._bwrap, role, limits)
+            confined = await started(spawn, Confined.kill)
             try:
                 await confined.expect_ready()
                 yield confined

@@ -102,7 +102,7 @@ def _label(text: str, labels: list[str]) -> str | None:
     folded = _folded(text)
     given = [_known(said, labels) for said in _keyed(folded, ("verdict", "label", "winner"))]
     bare = _without_json_and_quotes(folded)
-    given += [_known(found[1], labels) for found in re.finditer(r"\[\[\s*([^\]\n]+?)\s*\]\]", bare)]
+    given += [_known(said, labels) for said in bracketed(bare)]
     for found in re.finditer(
         r"\b(?:verdict|judge?ment|label|decision|winner)(?:\s+is\b\s*[:=]?|\s*[:=])[\s*]*([^\s.,;*\[\]]+)"
         r"(\s*(?:/|\bor\b|\|))?",
@@ -115,6 +115,21 @@ def _label(text: str, labels: list[str]) -> str | None:
         given.append(known)
     first = given[0] if given else None
     return first if all(one == first for one in given) else None
+
+
+def bracketed(text: str) -> Iterator[str]:
+    """What `[[…]]` holds, on one line but for blanks at its ends; the widest where they nest."""
+    begin = 0
+    while (close := text.find("]", begin)) >= 0:
+        stretch, begin = text[begin:close], close + 1
+        if text.startswith("]", begin):
+            begin += 1
+            line = stretch.rfind("\n", 0, len(stretch.rstrip())) + 1
+            lead = stretch[:line].rstrip()
+            opened = len(lead) - 2 if lead.endswith("[[") else stretch.find("[[", line)
+            inside = stretch[opened + 2 :] if opened >= 0 else ""
+            if inside.strip("\n"):
+                yield inside.strip()
 
 
 def _known(said: JsonValue, labels: list[str]) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
+import threading
 from dataclasses import dataclass
 
 from labelkit.records import Reply
@@ -17,6 +18,11 @@ from labelkit.scorers.fences import CodeBlock, code_blocks
 _PYTHON = ("python", "py", "python3", "py3")
 _FIRST_LINE = re.compile(r"^(?:import |from |def |async def |class |@|[A-Za-z_]\w* *=)", re.M)
 _MOST_TRIED = 300_000
+_LONGEST_PARSED = 100_000
+"""Characters of a program; the parser lets no other thread run, for some 2 s a million."""
+# CPython counts how deep it builds trees for all threads together (gh-106905): two at a time end in
+# SystemError.
+_parser = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -175,7 +181,11 @@ def _does_something(text: str) -> bool:
 
 
 def _parsed(text: str) -> ast.Module | None:
+    """The tree of a program, None where it is none or too long to be one."""
+    if len(text) > _LONGEST_PARSED:
+        return None
     try:
-        return ast.parse(text)
+        with _parser:
+            return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None

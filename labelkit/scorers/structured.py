@@ -20,7 +20,7 @@ from referencing import Registry
 from labelkit.codec import clean_text, strict_loads
 from labelkit.patterns import PatternLateError, patience
 from labelkit.records import Abstention, Reply, Score, Task, Verdict
-from labelkit.schema import bounded_keywords, has_patterns, unbounded_keyword
+from labelkit.schema import bounded_keywords, has_patterns, remembering, unbounded_keyword
 from labelkit.scorers import Binding, ScorerSettings
 from labelkit.scorers.json_in_text import NoOffer, offered, same
 from labelkit.seams import Draw, Scorer
@@ -158,7 +158,8 @@ class _JsonScorer:
 
     def _invalid(self, value: JsonValue) -> str | None:
         assert self.validator is not None
-        error = best_match(self.validator.iter_errors(value))
+        with remembering():
+            error = best_match(self.validator.iter_errors(value))
         return None if error is None else f"{error.json_path}: {_short(error.message)}"
 
     async def close(self) -> None:

@@ -17,6 +17,7 @@ from pydantic import Field, JsonValue, field_validator
 from labelkit.codec import clean_text
 from labelkit.patterns import PatternLateError, patience
 from labelkit.records import Reply, Score, Task, Verdict
+from labelkit.schema import remembering
 from labelkit.scorers import Binding, ScorerSettings
 from labelkit.scorers.json_in_text import read_strictly, same
 from labelkit.scorers.structured import check_schema, validator_of
@@ -116,7 +117,7 @@ class _ToolCallsScorer:
             if self.schemas and self.settings.arguments == "exact":
                 validator = validator_of(self.schemas[call.name])
                 try:
-                    with patience():
+                    with patience(), remembering():
                         broken = best_match(validator.iter_errors(call.arguments))
                 except PatternLateError as late:
                     return f"expects {call}, which cannot be checked: {late}"

@@ -87,6 +87,7 @@ def test_a_replaced_step_stands_where_the_old_one_stood() -> None:
         ("so 2 × 600 = 1,200, then", "so 2 × 600 = 1,210, then"),
         ("a = 3 and b = $4.50", "a = 3 and b = $14.50"),
         ("nothing is computed", None),
+        ("1 + 1 = 2 and = " + "9" * 10_000, "1 + 1 = 12 and = " + "9" * 10_000),
     ],
 )
 def test_the_last_computed_result_is_made_wrong(step: str, wrong: str | None) -> None:

@@ -111,6 +111,23 @@ async def test_a_block_that_raises_leaves_no_process() -> None:
     await wait_until_gone(str(memory_bytes))
 
 
+async def test_a_start_that_is_cancelled_at_any_moment_ends_and_leaves_no_process() -> None:
+    memory_bytes = 2**30 + random.randrange(2**20)
+
+    async def use() -> None:
+        async with proven_sandbox().start("candidate", Limits(memory_bytes=memory_bytes)):
+            await asyncio.sleep(60)
+
+    for turns in range(12):
+        using = asyncio.create_task(use())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        using.cancel()
+        done, _ = await asyncio.wait([using], timeout=10)
+        assert done, f"cancelled after {turns} turns of the loop, it goes on"
+    await wait_until_gone(str(memory_bytes))
+
+
 async def test_a_sandbox_that_does_not_start_says_why(tmp_path: Path) -> None:
     broken = tmp_path / "bwrap"
     broken.write_text("#!/bin/sh\necho no namespaces today >&2\nexit 1\n")

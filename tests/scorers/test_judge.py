@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ from labelkit.records import (
 )
 from labelkit.samplers import SamplerSettings
 from labelkit.scorers.judge import JudgeScorer
-from labelkit.scorers.judge_verdicts import Scale, parse_verdict
+from labelkit.scorers.judge_verdicts import Scale, bracketed, parse_verdict
 from labelkit.scorers.parse import parse_scorer
 from labelkit.spec import SectionError
 from tests.scorers.scripted import ScriptedDraw, cases, reply_of, scorer, verdict
@@ -97,6 +98,19 @@ def test_score_is_never_guessed_from_a_text(text: str, score: int | None) -> Non
 def test_parsed_score_is_always_on_the_scale(text: str) -> None:
     found = parse_verdict(text, Scale(min=1, max=5))
     assert found is None or (not isinstance(found, str) and 1 <= found <= 5)
+
+
+@given(st.text(alphabet="[] \t\nab"))
+def test_double_brackets_are_found_as_their_pattern_says(text: str) -> None:
+    pattern = re.compile(r"\[\[\s*([^\]\n]+?)\s*\]\]")
+    assert [*bracketed(text)] == [found[1].strip() for found in pattern.finditer(text)]
+
+
+@pytest.mark.parametrize("piece", ["[", "[[ a ", "[[\n", "]]", "[[a]] "])
+def test_double_brackets_are_found_in_linear_time(piece: str) -> None:
+    started = time.process_time()
+    parse_verdict(piece * 60_000, ["A", "B"])
+    assert time.process_time() - started < 5
 
 
 def test_mean_of_the_scale_becomes_a_value_and_is_kept_raw() -> None:

@@ -183,6 +183,7 @@ def test_whole_programs(text: str, program: str | None) -> None:
     [
         "def x(\n" * 12_000,
         "x = 1\n" * 15_000 + "(",
+        "x = 1\n" * 300_000,
         "```python\ndef add(\n" * 5_000,
         "(" * 100_000,
         "```\n" * 25_000,
