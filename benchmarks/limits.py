@@ -233,6 +233,7 @@ def paused(scale: float) -> Iterator[str]:
 
 
 def page(scale: float) -> Iterator[str]:
+    told, after_a_pause = list(compared(scale)), list(paused(scale))
     yield "# Limits"
     yield ""
     yield f"{datetime.now(UTC):%Y-%m-%d}, {''.join(machine())}. {versions({})}."
@@ -244,13 +245,12 @@ def page(scale: float) -> Iterator[str]:
         " which the limit begins to grow, over the refusal that ends it, to the next; told are"
         f" those later than {SETTLE_S} s after the start and after each change of N."
     )
-    told = "\n".join(compared(scale))
-    yield from ("", "## 429 above N in flight", "", told)
+    yield from ("", "## 429 above N in flight", "", *told)
     yield from (
         "",
         f"## N = 50, all refused for {PAUSE_S} s, every 429 with Retry-After: {RETRY_AFTER_S}",
         "",
-        *paused(scale),
+        *after_a_pause,
     )
 
 
