@@ -150,7 +150,7 @@ class Batches:
         file_id = await self._patiently(lambda: self._api.upload(self._journal.rows(file.number)))
         for row in file.drawn:
             tab = Tab(row.worst_usd, row.worst_tokens, paid=True)
-            sent = self._live.record("sent", row.key, **{"try": 1}, **tab.worst())
+            sent = self._live.record("sent", row.key, **tab.send())
             self._live.writer.append(sent)
         self._live.writer.sync()
         self._reserved.add(file.number)
@@ -224,7 +224,8 @@ class Batches:
         self, number: int, batch_id: str, row: _Row, said: Completion | ProviderError
     ) -> bool:
         """Journal one row's outcome; False where it brought no reply."""
-        live, tab = self._live, Tab(row.worst_usd, row.worst_tokens, paid=True, tries=1)
+        live, tab = self._live, Tab(row.worst_usd, row.worst_tokens, paid=True)
+        tab.send()
         spend = Spend(usd=0.0, input_tokens=0, output_tokens=0)
         if isinstance(said, Completion):
             price_usd = self._api.price_usd(said.usage)
@@ -236,7 +237,8 @@ class Batches:
             spend = Spend(price_usd, usage.input_tokens, usage.output_tokens)
             live.check_served(row.key, completion)
         else:
-            tab.lost = int(said.paid)
+            if said.paid:
+                tab.lose()
             spend = Spend() if said.paid else spend
             if said.kind == "fatal":
                 live.halt.stop("fatal", str(said))

@@ -230,10 +230,15 @@ def _provenance(
         "overrides": redact(dict(prepared.plan.document.overrides)),
         "unsafe_no_sandbox": options.permissions.unsafe_no_sandbox,
         "calls_without_an_answer": totals.unanswered,
-        "spent_usd_at_most": totals.spent_usd if totals.sent_pico else None,
+        "spent_usd_at_most": _at_most(totals),
         "complete": not owed and summary["stopped_early"] is None,
         "inputs": inputs_digest(prepared),
     }
+
+
+def _at_most(totals: Totals) -> float | None:
+    known = totals.sent_pico and not totals.unpriced_tokens
+    return totals.spent_usd if known else None
 
 
 def inputs_digest(prepared: Prepared) -> str:

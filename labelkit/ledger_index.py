@@ -74,7 +74,7 @@ class Index:
     Rebuilt from the ledger whenever it is missing, damaged or of another ledger.
     """
 
-    VERSION = 3
+    VERSION = 4
 
     def __init__(self, ledger: Path, index: Path) -> None:
         self._ledger = ledger
@@ -226,8 +226,9 @@ class Totals:
     """Sums over a whole ledger, in integers so that their order never matters.
 
     `spent_pico` (1e-12 USD): settled costs, plus the worst case of every call that was sent and
-    never answered; `spent_tokens` likewise. `unanswered`: such calls. `served`: served model names
-    by stage family.
+    never answered; `spent_tokens` likewise. `unanswered`: such calls. `unpriced_tokens`: of replies
+    that came while no price was known, which no dollars count. `served`: served model names by
+    stage family.
     """
 
     def __init__(self, state: Any = None) -> None:
@@ -238,6 +239,7 @@ class Totals:
         self.answered_pico: int = state.get("answered_pico", 0)
         self.cost_pico: int = state.get("cost_pico", 0)
         self.tokens: int = state.get("tokens", 0)
+        self.unpriced_tokens: int = state.get("unpriced_tokens", 0)
         self.sent_tokens: int = state.get("sent_tokens", 0)
         self.answered_tokens: int = state.get("answered_tokens", 0)
         self.served: dict[str, list[str]] = state.get("served", {})
@@ -271,6 +273,8 @@ class Totals:
             self.cost_pico += to_pico(fields.get("spent_usd"))
             self.tokens += fields.get("spent_tokens") or 0
         if kind == "completion":
+            if "spent_usd" not in fields and fields["tries"] and "from" not in fields:
+                self.unpriced_tokens += fields.get("spent_tokens") or 0
             name = fields["completion"].get("model_served")
             seen = self.served.setdefault(fields["stage"].partition("/")[0], [])
             if name and name not in seen and len(seen) < 20:

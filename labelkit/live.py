@@ -76,10 +76,17 @@ class Live:
     sources: Sequence[tuple[str, Index]] = ()
     served: Mapping[str, Sequence[str]] = field(default_factory=dict)
     endpoints: Served | None = None
-    _bounds: dict[tuple[str, str], tuple[float | None, int | None]] = field(default_factory=dict)
+    _bounds: dict[tuple[str, str], tuple[float | None, int | None, Usage]] = field(
+        default_factory=dict
+    )
+    _over: dict[str, tuple[int, int]] = field(default_factory=dict)
     _fenced: dict[str, bool] = field(default_factory=dict)
+    _first_served: dict[str, str] = field(init=False)
     _moved: asyncio.Future[None] | None = None
     _door: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def __post_init__(self) -> None:
+        self._first_served = {stage: names[0] for stage, names in self.served.items() if names}
 
     async def draw(
         self, task: Task, request: Request, key: DrawKey, role: str
@@ -100,20 +107,19 @@ class Live:
             self.halt.check()
             if self.endpoints is not None and self.endpoints.doubted(role, endpoint):
                 await self._confirm(role, endpoint)
-            tab.tries += 1
-            tab.begun_s = time.monotonic()
+            sent = {**tab.send(), **nonce}
             if sampler.paid:
-                sent = {"try": tab.tries, **nonce, **tab.worst()}
                 self.writer.append(self.record("sent", key, **sent))
             try:
                 completion = await self._sample(sampler, call, endpoint)
             except ProviderError as error:
-                tab.lost += error.paid
+                if error.paid:
+                    tab.lose()
                 if self.endpoints is not None and error.status_code is None:
                     self.endpoints.doubt(role, endpoint)
                 raise
             except asyncio.CancelledError:
-                tab.lost += 1
+                tab.lose()
                 raise
             if completion is None:
                 record = self.record("unavailable", key)
@@ -126,8 +132,13 @@ class Live:
                     record["provenance"]["seed"] = call.seed
             self.writer.append(record)
             if completion is not None:
+                self._learn(role, tab, completion.usage)
                 self.check_served(key, completion)
             return record, completion
+
+        def worst() -> tuple[float | None, int | None]:
+            tab.worst_usd, tab.worst_tokens, tab.bound = self._bound(call, role)
+            return tab.worst_usd, tab.worst_tokens
 
         try:
             if not sampler.paid:
@@ -135,8 +146,7 @@ class Live:
             return await self.fleets[role].run(
                 attempt,
                 affinity=task.id,
-                worst_usd=tab.worst_usd,
-                tokens=tab.worst_tokens,
+                worst=worst,
                 spend=_spend,
             )
         except ProviderError as error:
@@ -178,18 +188,43 @@ class Live:
             )
 
     def tab(self, call: Call, role: str) -> Tab:
-        """What a call may cost; worked out once a request."""
-        sampler = self.samplers[role]
-        if not sampler.paid:
+        """What a call may cost, as far as is known by now."""
+        if not self.samplers[role].paid:
             return Tab(None, None, paid=False)
+        usd, n_tokens, bound = self._bound(call, role)
+        return Tab(usd, n_tokens, paid=True, bound=bound)
+
+    def _bound(self, call: Call, role: str) -> tuple[float | None, int | None, Usage]:
+        """The worst case of a call in dollars and tokens, worked out once a request, and the tokens
+        that it can have by what is sent alone."""
         known = (role, call.key.request)
         if known not in self._bounds:
             if len(self._bounds) >= _KEPT:
                 self._bounds.clear()
-            worst = worst_usage(call)
-            whole = worst.output_tokens is not None
-            self._bounds[known] = sampler.price_usd(worst), _tokens(worst) if whole else None
-        return Tab(*self._bounds[known], paid=True)
+            bound = worst_usage(call)
+            more_in, more_out = self._over.get(role, (0, 0))
+            whole = bound.output_tokens is not None
+            worst = Usage(
+                input_tokens=(bound.input_tokens or 0) + more_in,
+                output_tokens=(bound.output_tokens or 0) + more_out if whole else None,
+            )
+            usd = self.samplers[role].price_usd(worst)
+            self._bounds[known] = usd, _tokens(worst) if whole else None, bound
+        return self._bounds[known]
+
+    def _learn(self, role: str, tab: Tab, usage: Usage) -> None:
+        """A server may count more tokens than it was sent or asked for (a hidden prompt, a long
+        template): what it was once seen to add, every later call may take."""
+        if tab.bound is None:
+            return
+        more_in, more_out = self._over.get(role, (0, 0))
+        over_in = (usage.input_tokens or 0) - (tab.bound.input_tokens or 0)
+        over_out = (usage.output_tokens or 0) - (
+            tab.bound.output_tokens or usage.output_tokens or 0
+        )
+        if over_in > more_in or over_out > more_out:
+            self._over[role] = max(more_in, over_in), max(more_out, over_out)
+            self._bounds.clear()
 
     async def _confirm(self, role: str, endpoint: int) -> None:
         """Ask an endpoint that was gone what it serves now; another model gets no call."""
@@ -308,12 +343,15 @@ class Live:
         }
 
     def check_served(self, key: DrawKey, completion: Completion) -> None:
-        seen = self.served.get(key.stage.partition("/")[0])
-        if seen and completion.model_served and completion.model_served not in seen:
+        name = completion.model_served
+        if name is None:
+            return
+        first = self._first_served.setdefault(key.stage.partition("/")[0], name)
+        if name != first:
             self.halt.stop(
                 "policy_changed",
-                f"the endpoint now serves {completion.model_served!r}, but this run was sampled "
-                f"from {seen[0]!r}; serve that model again, or start anew with --fresh",
+                f"the endpoint now serves {name!r}, but this run was sampled from {first!r}; serve "
+                "that model again, or start anew with --fresh",
             )
 
 

@@ -5,12 +5,13 @@ Nothing here spends, and nothing here decides: admission under a cap is the limi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from labelkit.errors import Fault
 from labelkit.plan import Plan
 from labelkit.records import Call, DrawKey, Request, Task, Usage
+from labelkit.samplers.direct import DirectSampler
 from labelkit.samplers.endpoints import worst_usage
 from labelkit.seams import Sampler
 
@@ -26,6 +27,8 @@ def unpriced(plan: Plan, samplers: Mapping[str, Sampler]) -> list[Fault]:
         if sampler is None or not sampler.paid:
             continue
         at = ("sampler",) if role == "policy" else ("scorer", role)
+        if spec.budget is not None:
+            ask_price(sampler)
         price = sampler.price_usd(_ONE_EACH)
         if spec.budget is not None and price is None:
             said = f"`budget` needs the price of {settings.model}, and none is known"
@@ -36,6 +39,23 @@ def unpriced(plan: Plan, samplers: Mapping[str, Sampler]) -> list[Fault]:
             said = f"`{capped}` needs the longest reply that one call of the {role} may bring"
             faults.append(document.fault((*at, "max_tokens"), said, "set max_tokens"))
     return faults
+
+
+def ask_price(sampler: Sampler) -> None:
+    """Have a sampler without a price look it up where that takes an effort."""
+    if isinstance(sampler, DirectSampler) and sampler.price_usd(_ONE_EACH) is None:
+        sampler.ask_price()
+
+
+def dearest(samplers: Iterable[Sampler], n_tokens: int) -> float:
+    """What so many tokens of calls made without a known price may have cost, at the dearest price
+    that one of the samplers has now."""
+    each = (
+        Usage(input_tokens=n_tokens, output_tokens=0),
+        Usage(input_tokens=0, output_tokens=n_tokens),
+    )
+    usds = [sampler.price_usd(usage) for sampler in samplers for usage in each] if n_tokens else []
+    return max((usd for usd in usds if usd is not None), default=0.0)
 
 
 @dataclass

@@ -34,18 +34,18 @@ from labelkit.directory import (
 from labelkit.engine import replay, run_tasks, watch_canaries
 from labelkit.errors import LedgerCorruptError, SpecError, UsageError
 from labelkit.finish import Ending, finalise, inputs_digest
+from labelkit.fleets import open_fleets
 from labelkit.interrupts import Signals, stopped
 from labelkit.ledger import Writer
 from labelkit.ledger_index import Index, Totals
-from labelkit.limits import Budget, Fleet, Halt, Halted, Limits, LimitSettings
+from labelkit.limits import Budget, Fleet, Halt, Halted
 from labelkit.live import Live, Observer
 from labelkit.loop import calm_collector, fastest_loop
 from labelkit.pilot import Pilot, choose
 from labelkit.plan import scorer_at
 from labelkit.prepare import Prepared, refuse_fewer
-from labelkit.prices import unpriced
+from labelkit.prices import dearest, unpriced
 from labelkit.prompt import Renderer
-from labelkit.samplers import SamplerSettings
 from labelkit.samplers.endpoints import shown_urls
 from labelkit.seams import Sampler
 from labelkit.served import Served
@@ -247,15 +247,12 @@ class _Run:
         budget = Budget(
             self.plan.spec.budget,
             self.halt,
-            spent_usd=totals.spent_usd,
+            spent_usd=totals.spent_usd + dearest(samplers.values(), totals.unpriced_tokens),
             cap_tokens=self.plan.spec.max_tokens_total,
             spent_tokens=totals.spent_tokens,
         )
-        settings = self.plan.sampler_settings
-        fleets = {
-            role: _fleet(settings[role], sampler, self.halt, budget)
-            for role, sampler in samplers.items()
-        }
+        clock = asyncio.get_running_loop()
+        fleets = open_fleets(self.plan.sampler_settings, samplers, self.halt, budget, clock)
         calm_collector()
         live = Live(
             run_id=run_id,
@@ -372,18 +369,6 @@ async def _tick(writer: Writer, halt: Halt) -> None:
         except OSError as error:  # nobody waits for this task: the run itself must hear of it
             halt.stop("disk", f"the ledger: {error.strerror}")
             raise
-
-
-def _fleet(settings: SamplerSettings, sampler: Sampler, halt: Halt, budget: Budget) -> Fleet:
-    limits = LimitSettings(
-        concurrency=sampler.slots,
-        adaptive=settings.adaptive_concurrency,
-        rpm=settings.rpm,
-        tpm=settings.tpm,
-        max_tries=settings.max_tries,
-    )
-    clock = asyncio.get_running_loop()
-    return Fleet([Limits(limits, halt, budget, clock) for _ in range(sampler.endpoints)])
 
 
 def _workers(sampler: Sampler) -> int:

@@ -94,7 +94,7 @@ class Spec(Section):
     on_truncated: Literal["fail", "unscored"] = "fail"
     on_invalid_output: Literal["fail", "unscored"] = "fail"
     max_unscored: Annotated[float, Field(ge=0, le=1)] = 0.05
-    budget: Annotated[float, Field(gt=0)] | None = None
+    budget: Annotated[float, Field(gt=0, le=1e9)] | None = None
     max_tokens_total: Annotated[int, Field(ge=1)] | None = None
     canaries: dict[str, JsonValue] = {}
     learning_zone: dict[str, JsonValue] = {}

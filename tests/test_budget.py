@@ -289,3 +289,65 @@ async def test_a_connection_closed_without_an_answer_may_have_been_charged(
     assert done["n_unscored"] == 0
     assert len(server.calls) == 2
     assert done["provenance"]["spent_usd_at_most"] > 2 * done["cost_usd"]
+
+
+@pytest.mark.parametrize("hidden", [150, 1_000])
+async def test_tokens_that_a_server_adds_by_itself_are_learned_from_the_first_reply(
+    tmp_path: Path, server: OpenAIServer, hidden: int
+) -> None:
+    """A hidden prompt is in no bound; only the one call that goes out first may not know of it."""
+    server.script = Script(reply="yes {key}", template_tokens=hidden, latency_ms=20)
+    price = {"input_per_mtok": 1.0, "output_per_mtok": 1.0}
+    spec = spec_file(tmp_path, server.url, n_tasks=40, more={"price": price, "concurrency": 30})
+    budget = 20 * (hidden + 30) / PER_MTOK
+    done = await go(spec, tmp_path / "run", f"budget={budget}")
+    assert done["stopped_early"] == "budget"
+    assert len(server.calls) >= 12
+    assert sum(server.tokens.values()) / PER_MTOK <= budget
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens", "best_of"])
+async def test_no_extra_body_makes_a_call_dearer_than_its_worst_case(
+    tmp_path: Path, server: OpenAIServer, name: str
+) -> None:
+    spec = spec_file(tmp_path, server.url, more={"extra_body": {name: 400}})
+    with pytest.raises(SpecError, match=name):
+        await go(spec, tmp_path / "run")
+    assert not server.calls
+
+
+async def test_a_reply_that_claims_to_have_cost_nothing_counts_as_its_worst_case(
+    tmp_path: Path, server: OpenAIServer
+) -> None:
+    server.script = Script(reply="yes", usage={"prompt_tokens": 0, "completion_tokens": 0})
+    spec = spec_file(tmp_path, server.url, more={"price": PRICE})
+    done = await go(spec, tmp_path / "run")
+    assert done["input_tokens"] is None
+    assert done["provenance"]["spent_usd_at_most"] > 0
+
+
+async def test_calls_made_before_a_price_was_known_count_at_the_dearest_there_is(
+    tmp_path: Path, server: OpenAIServer
+) -> None:
+    spec = spec_file(tmp_path, server.url, n_tasks=10)
+    first = await go(spec, tmp_path / "run", limit=5)
+    assert first["provenance"]["spent_usd_at_most"] is None
+    tokens = sum(server.tokens.values())
+    calls = len(server.calls)
+    spec = spec_file(tmp_path, server.url, n_tasks=10, more={"price": PRICE})
+    dearest = max(PRICE.values()) * tokens / PER_MTOK
+    done = await go(spec, tmp_path / "run", f"budget={dearest}")
+    assert (done["stopped_early"], len(server.calls)) == ("budget", calls)
+    assert done["provenance"]["spent_usd_at_most"] is None
+    assert (await go(spec, tmp_path / "run", "budget=1.0"))["exit_code"] == 0
+
+
+async def test_a_direct_model_that_litellm_knows_has_its_price(
+    tmp_path: Path, server: OpenAIServer
+) -> None:
+    spec = spec_file(tmp_path, server.url, more={"model": "direct/gpt-4.1-mini"})
+    done = await go(spec, tmp_path / "run", "budget=1.0")
+    assert done["exit_code"] == 0
+    into, out = server.tokens["prompt_tokens"], server.tokens["completion_tokens"]
+    # $0.40 and $1.60 a million, https://openai.com/api/pricing
+    assert done["cost_usd"] == pytest.approx((0.4 * into + 1.6 * out) / PER_MTOK)

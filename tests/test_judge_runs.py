@@ -247,3 +247,19 @@ def test_an_embedded_judge_without_a_file_is_a_fault_of_the_spec(tmp_path: Path)
     section = {"bar": 4, "judge": EMBEDDED}
     with pytest.raises(SpecError, match=r"spec.yaml:\d+: best_of_n: .*judge\.gguf does not exist"):
         with_embedded_judge(tmp_path, None, best_of_n=section)
+
+
+async def test_a_policy_and_a_judge_at_one_endpoint_share_its_limit(
+    tmp_path: Path, openai_server: OpenAIServer
+) -> None:
+    openai_server.script = Script(reply='{"reason": "", "passed": true}', latency_ms=20)
+    shared = {"api_base": openai_server.url, "concurrency": 5, "adaptive_concurrency": False}
+    spec = write_spec(
+        tmp_path,
+        tasks=[{"id": f"t{i}", "prompt": f"Question {i}"} for i in range(12)],
+        sampler={"model": "direct/policy", **shared},
+        scorer={"judge": {"model": "direct/judge", "rubric": "Is it polite?", **shared}},
+    )
+    done = await asyncio.to_thread(run, spec, tmp_path / "run")
+    assert done["n_passed"] == 24
+    assert openai_server.max_in_flight == 5

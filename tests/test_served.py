@@ -98,3 +98,18 @@ async def test_a_server_that_comes_back_with_another_model_ends_the_run(
     done = await go(spec, tmp_path / "run")
     assert done["n_passed"] == 80
     assert len(pair[0].calls) == 81
+
+
+async def test_a_first_run_stops_where_another_model_begins_to_answer(
+    tmp_path: Path, pair: Pair
+) -> None:
+    """Even where the server never went away and says nothing of it in /models."""
+    server = pair[0]
+    swapped = Rule(after=20, change={"served_model": "other"})
+    server.script = Script(reply="yes one {key}", served_model="m", rules=[swapped])
+    done = await go(spec_file(tmp_path, server), tmp_path / "run")
+    assert (done["exit_code"], done["stopped_early"]) == (4, "policy_changed")
+    assert len(server.calls) <= 22
+    again = await go(spec_file(tmp_path, server), tmp_path / "run")
+    assert again["stopped_early"] == "policy_changed"
+    assert len(server.calls) <= 24

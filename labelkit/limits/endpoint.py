@@ -64,13 +64,17 @@ class EndpointState:
 @dataclass(slots=True, eq=False)
 class Turn:
     """One draw's place at an endpoint, for one try at a time. `rejoin` finds it another endpoint,
-    `stranded` asks whether there is any left."""
+    `stranded` asks whether there is any left. `worst` tells the worst case of its next call, which
+    stands in `worst_usd` and `tokens` once it is admitted; `avoided` is where the last try failed.
+    """
 
     affinity: str
-    worst_usd: float | None
-    tokens: int | None
+    worst: Callable[[], tuple[float | None, int | None]]
     rejoin: Callable[[Turn], None]
     stranded: Callable[[float], None]
+    worst_usd: float | None = None
+    tokens: int | None = None
+    avoided: Limits | None = None
     granted: asyncio.Future[Limits] | None = None
     epoch: int = 0
     started_s: float = 0.0
@@ -264,13 +268,14 @@ class Limits:
             return False
         if window.in_flight >= window.limit:
             return False
+        turn.worst_usd, turn.tokens = turn.worst()
         wait_s = 0.0
         if self._requests is not None:
             wait_s = self._requests.wait_s(1, now_s)
         if self._tokens is not None:
             wait_s = max(wait_s, self._tokens.wait_s(turn.tokens or 0, now_s))
         if wait_s > 0:
-            self._wake_at(now_s + wait_s, now_s)
+            self._wake_at(now_s + max(_TICK_S, wait_s), now_s)
             return False
         if not self._budget.reserve(turn.worst_usd, turn.tokens, self.pump):
             return False

@@ -23,6 +23,10 @@ T = TypeVar("T")
 BACKOFF_MAX_S = 60.0
 
 
+def _unknown() -> tuple[None, None]:
+    return None, None
+
+
 class Fleet:
     """Runs calls under the limits of its endpoints. Equal replicas: any may carry any call.
 
@@ -43,19 +47,20 @@ class Fleet:
         attempt: Callable[[int, int], Awaitable[T]],
         *,
         affinity: str,
-        worst_usd: float | None = None,
-        tokens: int | None = None,
+        worst: Callable[[], tuple[float | None, int | None]] = _unknown,
         spend: Callable[[T], Spend],
     ) -> T:
         """`attempt(endpoint, try_number)` under all limits, repeated while it may be.
 
         endpoint: index into the fleet's limits; try_number counts from 1. `affinity` (the task id)
-        keeps calls that share a prompt on one replica. `worst_usd` and `tokens` (prompt +
-        max_tokens) are reserved before and settled after; `spend` reads the cost off the answer.
+        keeps calls that share a prompt on one replica. `worst` tells, when a call is to be
+        admitted, its worst case in dollars and tokens (prompt + max_tokens), which is reserved
+        before and settled after; `spend` reads the cost off the answer. A try that failed at one
+        replica is followed by one at another.
         Slots are held during `attempt` only. Raises ProviderError with `tries` and `outage` set,
         or Halted where the run stops admitting and no call of this draw is in flight.
         """
-        turn = Turn(affinity, worst_usd, tokens, self._rejoin, self._stranded)
+        turn = Turn(affinity, worst, self._rejoin, self._stranded)
         try:
             return await self._run(turn, attempt, spend)
         finally:
@@ -106,6 +111,7 @@ class Fleet:
                     self._halt.stop("fatal", str(error))
                     raise
                 self._prove(turn)
+                turn.avoided = None if error.status_code == 429 else limits
                 if error.kind != "transient":
                     error.outage = error.kind != "row" and not limits.available
                     raise
@@ -141,7 +147,7 @@ class Fleet:
             self._gate.append(gate)
             await self._halt.wait(gate)
         self._halt.check()
-        limits = self._choose(turn.affinity)
+        limits = self._choose(turn)
         turn.granted = None
         if limits.enter(turn):
             return limits
@@ -162,7 +168,7 @@ class Fleet:
             raise
         return limits
 
-    def _choose(self, affinity: str) -> Limits:
+    def _choose(self, turn: Turn) -> Limits:
         if len(self._limits) == 1:
             return self._limits[0]
         for limits in self._limits:
@@ -174,7 +180,8 @@ class Fleet:
             return min(alive or self._limits, key=lambda limits: limits.retry_at_s)
         # Rendezvous hashing: each task ranks the replicas in an order of its own, so that a lost
         # one moves only its own tasks.
-        home = max(up, key=lambda limits: self._rank(limits, affinity))
+        up = [limits for limits in up if limits is not turn.avoided] or up
+        home = max(up, key=lambda limits: self._rank(limits, turn.affinity))
         if home.waiting > home.limit:  # its turn there is more than one whole call away
             return min(up, key=lambda limits: limits.load)
         return home
@@ -191,7 +198,7 @@ class Fleet:
         return max(min(error.retry_after_s or 0.0, RETRY_AFTER_MAX_S), jittered_s)
 
     def _rejoin(self, turn: Turn) -> None:
-        self._choose(turn.affinity).line_up(turn)
+        self._choose(turn).line_up(turn)
 
     def _rebalance(self) -> None:
         if any(limits.available for limits in self._limits):

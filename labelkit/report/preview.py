@@ -18,7 +18,7 @@ from labelkit.errors import UsageError
 from labelkit.ledger_index import Index
 from labelkit.plan import open_sampler
 from labelkit.prepare import Prepared
-from labelkit.prices import Projection
+from labelkit.prices import Projection, ask_price
 from labelkit.records import Request
 from labelkit.report.text import money, number, plain
 from labelkit.samplers.endpoints import shown_urls
@@ -132,6 +132,7 @@ async def _count(prepared: Prepared) -> _Plan:
     recipe = prepared.plan.recipe()
     fresh = prepared.options.fresh
     sampler = open_sampler(prepared.plan.sampler, prepared.plan.folder)
+    ask_price(sampler)
     if not sampler.paid:
         plan.cost = None
     with ExitStack() as stack:

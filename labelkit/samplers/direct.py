@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from labelkit import codec
 from labelkit.errors import FailureKind, ProviderError
 from labelkit.records import Call, Completion, Request, Usage
-from labelkit.samplers import SamplerSettings, endpoints, protocol
+from labelkit.samplers import Price, SamplerSettings, endpoints, protocol
 from labelkit.samplers.faults import Secrets, without_userinfo
 
 if TYPE_CHECKING:
@@ -63,6 +63,16 @@ class DirectSampler:
 
     def price_usd(self, usage: Usage) -> float | None:
         return endpoints.priced(self._settings, usage)
+
+    def ask_price(self) -> None:
+        """Take litellm's price for the model's name, where its table has one. Imports litellm."""
+        from labelkit.samplers.litellm import load
+
+        known = load().model_cost.get(self._model, {})
+        per_token = known.get("input_cost_per_token"), known.get("output_cost_per_token")
+        if None not in per_token:
+            price = Price(input_per_mtok=per_token[0] * 1e6, output_per_mtok=per_token[1] * 1e6)
+            self._settings = self._settings.model_copy(update={"price": price})
 
     def check(self, request: Request) -> list[str]:
         found = protocol.misuse(request)

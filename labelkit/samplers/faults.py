@@ -137,7 +137,7 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
             return wait_s
     try:
         until = parsedate_to_datetime(lower.get("retry-after", ""))
-    except (ValueError, IndexError):
+    except (ValueError, IndexError, OverflowError):
         return None
     if until.tzinfo is None:
         until = until.replace(tzinfo=UTC)

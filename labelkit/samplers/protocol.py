@@ -17,8 +17,17 @@ from labelkit import codec
 from labelkit.codec import clean_text, unwritable
 from labelkit.records import Call, Completion, Request, ToolCall, Usage
 
-OWN_KEYS = ("model", "messages", "prompt", "n", "stream", "seed", "tools", "response_format")
+OWN_KEYS = ("model", "messages", "prompt", "n", "best_of", "stream", "seed", "tools",
+            "response_format", "max_tokens", "max_completion_tokens")  # fmt: skip
 """What `extra_body` may not set: labelkit decides it."""
+
+
+_INSTEAD = {
+    "n": " (K draws are K calls: set k)",
+    "best_of": " (K draws are K calls: set k)",
+    "max_tokens": " (set sampler.max_tokens)",
+    "max_completion_tokens": " (set sampler.max_tokens)",
+}
 
 
 class Unreadable(ValueError):
@@ -70,8 +79,7 @@ def response_format(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
 def misuse(request: Request) -> list[str]:
     """What no transport sends, one sentence each."""
     found = [
-        f"extra_body.{key}: labelkit sets `{key}` itself; remove it"
-        + (" (K draws are K calls: set k)" if key == "n" else "")
+        f"extra_body.{key}: labelkit sets `{key}` itself; remove it{_INSTEAD.get(key, '')}"
         for key in OWN_KEYS
         if key in extra_body(request)
     ]
@@ -138,12 +146,13 @@ def completion(payload: JsonValue) -> Completion:
     if trouble is not None:
         raise Unreadable("not_a_completion", f"logprobs of the reply {trouble}")
     try:
+        text = content_text(message)
         return Completion(
-            text=content_text(message),
+            text=text,
             reasoning=_text(message.get("reasoning_content")) or _text(message.get("reasoning")),
             tool_calls=tuple(_tool_calls(message.get("tool_calls"))),
             finish_reason=_text(choice.get("finish_reason")),
-            usage=usage(payload.get("usage")),
+            usage=usage(payload.get("usage"), text),
             model_served=_text(payload.get("model")),
             response_id=_text(payload.get("id")),
             logprobs=logprobs,
@@ -161,13 +170,15 @@ def content_text(message: Mapping[str, JsonValue]) -> str:
     return _text(content) or _text(message.get("refusal")) or ""
 
 
-def usage(said: JsonValue) -> Usage:
-    """Token counts; None for what is missing or no count."""
+def usage(said: JsonValue, text: str = "") -> Usage:
+    """Token counts; None for what is missing or no count. No call has an empty prompt, and no reply
+    with text has no tokens: a zero there is what a proxy says that does not count."""
     if not isinstance(said, dict):
         return Usage()
+    output_tokens = _count(said, "completion_tokens")
     return Usage(
-        input_tokens=_count(said, "prompt_tokens"),
-        output_tokens=_count(said, "completion_tokens"),
+        input_tokens=_count(said, "prompt_tokens") or None,
+        output_tokens=(output_tokens or None) if text else output_tokens,
         reasoning_tokens=_count(said.get("completion_tokens_details"), "reasoning_tokens"),
         cached_tokens=_count(said.get("prompt_tokens_details"), "cached_tokens"),
     )

@@ -231,6 +231,21 @@ def test_the_other_replica_takes_over() -> None:
     assert in_virtual_time(main()) == []
 
 
+@pytest.mark.parametrize("n_draws", [1, 8, 40])
+def test_a_try_that_failed_at_one_replica_is_followed_by_one_at_another(n_draws: int) -> None:
+    """However few the draws are: too few to open the breaker of a replica that was never up."""
+
+    async def main() -> None:
+        servers = [Server(), Server()]
+        servers[0].down = "transient"
+        world = World(servers)
+        await asyncio.gather(*(world.draw(f"t{i}") for i in range(n_draws)))
+        assert servers[1].calls == n_draws
+        assert now_s() < 10
+
+    in_virtual_time(main())
+
+
 def test_draws_that_wait_for_a_dead_replica_move_on_at_once() -> None:
     async def main() -> None:
         servers = [Server(spread=0.0), Server(spread=0.0)]

@@ -66,7 +66,7 @@ async def random_run(seed: int) -> None:
             await fleet.run(
                 lambda endpoint, tries: attempt(worst),
                 affinity=task,
-                worst_usd=worst,
+                worst=lambda: (worst, None),
                 spend=lambda cost: Spend(usd=cost if known else None),
             )
 
@@ -105,7 +105,7 @@ async def spent(
     cost = None if isinstance(ending, ProviderError) else ending
     with contextlib.suppress(ProviderError):
         await world.fleet.run(
-            attempt, affinity="t", worst_usd=worst_usd, spend=lambda _: Spend(usd=cost)
+            attempt, affinity="t", worst=lambda: (worst_usd, None), spend=lambda _: Spend(usd=cost)
         )
     assert world.budget.reserved_usd == 0.0
     return world.budget.spent_usd
@@ -150,7 +150,9 @@ def costing(world: World, task: str, usd: float, worst_usd: float) -> asyncio.Ta
         return await world.servers[endpoint].call()
 
     return asyncio.create_task(
-        world.fleet.run(attempt, affinity=task, worst_usd=worst_usd, spend=lambda _: Spend(usd=usd))
+        world.fleet.run(
+            attempt, affinity=task, worst=lambda: (worst_usd, None), spend=lambda _: Spend(usd=usd)
+        )
     )
 
 
@@ -238,7 +240,9 @@ def test_what_earlier_runs_spent_counts() -> None:
             raise AssertionError("must not be called")
 
         with pytest.raises(Halted):
-            await Fleet([limits]).run(attempt, affinity="t", worst_usd=0.1, spend=lambda _: Spend())
+            await Fleet([limits]).run(
+                attempt, affinity="t", worst=lambda: (0.1, None), spend=lambda _: Spend()
+            )
 
     in_virtual_time(main())
 
@@ -256,7 +260,9 @@ def test_two_fleets_share_one_budget() -> None:
         first = costing(world, "t", 0.1, 0.8)
         await asyncio.sleep(0.1)
         # Does not fit beside the first; goes out when that one is settled.
-        await judge.run(attempt, affinity="t", worst_usd=0.5, spend=lambda _: Spend(usd=0.5))
+        await judge.run(
+            attempt, affinity="t", worst=lambda: (0.5, None), spend=lambda _: Spend(usd=0.5)
+        )
         assert first.done()
         assert world.budget.spent_usd == pytest.approx(0.6)
 

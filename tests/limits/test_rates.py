@@ -27,6 +27,22 @@ def test_requests_a_minute_are_kept() -> None:
     in_virtual_time(main())
 
 
+@pytest.mark.parametrize("begin_s", [123.4567, 98_765.4321, 1_234_567.891])
+@pytest.mark.parametrize("settings", [LimitSettings(rpm=600), LimitSettings(tpm=60_000)])
+def test_a_rate_never_stalls_whatever_the_clock_says(
+    settings: LimitSettings, begin_s: float
+) -> None:
+    """A wait that rounding makes too short to be seen on the clock is a wait all the same."""
+
+    async def main() -> None:
+        world = World([Server(latency_s=0.01)], settings)
+        draws = [world.draw(f"t{i}", tokens=10) for i in range(1_000)]
+        await asyncio.gather(*draws)
+        assert now_s() - begin_s < 130
+
+    in_virtual_time(main(), begin_s)
+
+
 def test_tokens_a_minute_are_reserved_and_what_was_not_used_comes_back() -> None:
     async def main(tokens: int) -> float:
         # A minute's worth at once and then 60,000 a minute: 120,000 tokens take a minute.

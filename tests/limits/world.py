@@ -33,17 +33,18 @@ class _Jump(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    def __init__(self) -> None:
+    def __init__(self, begin_s: float) -> None:
         self._jump = _Jump()
+        self._jump.now_s = begin_s
         super().__init__(self._jump)
 
     def time(self) -> float:
         return self._jump.now_s
 
 
-def in_virtual_time(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine in virtual time, starting at second 0."""
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+def in_virtual_time(coroutine: Coroutine[Any, Any, T], begin_s: float = 0.0) -> T:
+    """Run a coroutine in virtual time."""
+    with asyncio.Runner(loop_factory=lambda: VirtualLoop(begin_s)) as runner:
         return runner.run(coroutine)
 
 
@@ -166,13 +167,18 @@ class World:
         return await self.run(attempt, task, **costs)
 
     async def run(
-        self, attempt: Callable[[int, int], Awaitable[int]], task: str, **costs: Any
+        self,
+        attempt: Callable[[int, int], Awaitable[int]],
+        task: str,
+        *,
+        worst_usd: float | None = None,
+        tokens: int | None = None,
     ) -> int:
         return await self.fleet.run(
             attempt,
             affinity=task,
+            worst=lambda: (worst_usd, tokens),
             spend=lambda tokens: Spend(usd=None, input_tokens=0, output_tokens=tokens),
-            **costs,
         )
 
     async def load(self, workers: int, until_s: float) -> list[BaseException]:

@@ -93,7 +93,9 @@ async def test_retry_after_is_read_in_every_form(
     assert low <= error.retry_after_s <= high
 
 
-@pytest.mark.parametrize("header", [None, "soon", "-3", "nan"])
+@pytest.mark.parametrize(
+    "header", [None, "soon", "-3", "nan", "Mon, 01 Jan 99999999999999999999 00:00:00 GMT"]
+)
 async def test_no_usable_retry_after_is_none(
     make: Make, openai_server: OpenAIServer, header: str | None
 ) -> None:

@@ -66,7 +66,8 @@ def test_content_parts_are_joined_and_a_refusal_is_text() -> None:
         ("many", Usage()),
         ({"prompt_tokens": -1, "completion_tokens": "5"}, Usage()),
         ({"prompt_tokens": True, "completion_tokens": 2.5}, Usage()),
-        ({"prompt_tokens": 0, "completion_tokens": 5}, Usage(input_tokens=0, output_tokens=5)),
+        ({"prompt_tokens": 0, "completion_tokens": 5}, Usage(output_tokens=5)),
+        ({"prompt_tokens": 0, "completion_tokens": 0}, Usage()),
         ({"prompt_tokens": 1, "completion_tokens_details": 3}, Usage(input_tokens=1)),
     ],
 )
