@@ -217,22 +217,25 @@ def paused(scale: float) -> Iterator[str]:
     ((_, over_s),) = ended.server["paused_s"]
     possible = case.levels[0] / LATENCY_S
     window_s = 2 * LATENCY_S
-    back_s = next(
-        tenth / BINS_PER_S
-        for tenth in range(int(over_s * BINS_PER_S), int(ended.server["last_s"] * BINS_PER_S))
+    bins = range(int(over_s * BINS_PER_S), int(ended.server["last_s"] * BINS_PER_S))
+    back = [
+        tenth / BINS_PER_S - over_s
+        for tenth in bins
         if ended.answered(tenth / BINS_PER_S, window_s) >= 0.8 * possible * window_s
-    )
+    ]
+    back_after = f"{back[0]:.1f} s after the pause was over" if back else "never"
     silent_s = max(
         (later - earlier) / BINS_PER_S
         for (earlier, _), (later, _) in itertools.pairwise(ended.server["answered_by"])
     )
     yield f"- {len(ended.refusals)} refusals, {ended.client['n_unscored']} attempts lost"
     yield f"- longest time without an answer {silent_s:.1f} s"
-    yield f"- at 80% of N's speed again {back_s - over_s:.1f} s after the pause was over"
+    yield f"- at 80% of N's speed again {back_after}"
     yield f"- the whole run {ended.speed:,.1f} attempts/s ({ended.speed / possible:.2f} of N's)"
 
 
 def page(scale: float) -> Iterator[str]:
+    told, after_a_pause = list(compared(scale)), list(paused(scale))
     yield "# Limits"
     yield ""
     yield f"{datetime.now(UTC):%Y-%m-%d}, {''.join(machine())}. {versions({})}."
@@ -244,13 +247,12 @@ def page(scale: float) -> Iterator[str]:
         " which the limit begins to grow, over the refusal that ends it, to the next; told are"
         f" those later than {SETTLE_S} s after the start and after each change of N."
     )
-    told = "\n".join(compared(scale))
-    yield from ("", "## 429 above N in flight", "", told)
+    yield from ("", "## 429 above N in flight", "", *told)
     yield from (
         "",
         f"## N = 50, all refused for {PAUSE_S} s, every 429 with Retry-After: {RETRY_AFTER_S}",
         "",
-        *paused(scale),
+        *after_a_pause,
     )
 
 
