@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from labelkit.records import Task
+from labelkit.scorers.program_source import parse
 from labelkit.spec import first_problem
 
 
@@ -175,7 +176,7 @@ def _joined(source: str | list[str]) -> str:
 
 def _must_parse(name: str, source: str) -> None:
     try:
-        ast.parse(source)
+        parse(source)
     except SyntaxError as error:
         raise ValueError(f"{name} is not Python: {error.msg} (line {error.lineno})") from None
     except (ValueError, RecursionError, MemoryError) as error:
@@ -187,7 +188,7 @@ def _tested_name(gold: ProgramGold) -> str:
     called: set[str] = set()
     known = set(dir(builtins))
     for source in [*gold.sources.values(), gold.prelude]:
-        for node in ast.walk(ast.parse(source)):
+        for node in ast.walk(parse(source)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 called.add(node.func.id)
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):

@@ -180,12 +180,17 @@ def _does_something(text: str) -> bool:
     )
 
 
+def parse(text: str) -> ast.Module:
+    """`ast.parse`, from any thread. Raises what it raises."""
+    with _parser:
+        return ast.parse(text)
+
+
 def _parsed(text: str) -> ast.Module | None:
     """The tree of a program, None where it is none or too long to be one."""
     if len(text) > _LONGEST_PARSED:
         return None
     try:
-        with _parser:
-            return ast.parse(text)
+        return parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import textwrap
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from labelkit.records import Reply
-from labelkit.scorers.program_source import Source, find_function, find_program
+from labelkit.scorers.program_source import Source, find_function, find_program, parse
 
 STUB = 'from typing import List\n\n\ndef add(a: int, b: int) -> int:\n    """Add."""\n'
 
@@ -195,3 +196,11 @@ def test_any_reply_is_read_in_bounded_time(text: str) -> None:
     find_function(Reply(text=text), "add", STUB)
     find_program(Reply(text=text))
     assert time.process_time() - start < 3.0
+
+
+def test_golds_and_replies_are_parsed_in_several_threads_at_once() -> None:
+    """CPython's parser counts its depth for all threads together."""
+    text = "def f(x):\n" + "".join(f"    y{i} = [(x + {i}) * (x - {i})]\n" for i in range(400))
+    with ThreadPoolExecutor(4) as pool:
+        trees = list(pool.map(parse, [text] * 200))
+    assert {len(tree.body) for tree in trees} == {1}
