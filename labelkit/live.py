@@ -75,6 +75,7 @@ class Live:
     _worst: WorstCases = field(init=False)
     _fenced: dict[str, bool] = field(default_factory=dict)
     _first_served: dict[str, str] = field(init=False)
+    _entered: int = 0
     _moved: asyncio.Future[None] | None = None
     _door: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -208,7 +209,9 @@ class Live:
         """
         fleet = self.fleets["policy"]
         async with self._door:
-            await asyncio.sleep(0)  # the draws of whoever came in before line up
+            self._entered += 1
+            if self._entered % (self.samplers["policy"].slots or 256) == 0:
+                await asyncio.sleep(0)  # the draws of those who came in before line up
             while fleet.crowded and self.halt.reason is None:
                 self._moved = asyncio.get_running_loop().create_future()
                 with contextlib.suppress(Halted):
