@@ -210,7 +210,7 @@ class Live:
         fleet = self.fleets["policy"]
         async with self._door:
             self._entered += 1
-            if self._entered % (self.samplers["policy"].slots or 256) == 0:
+            if self._entered % max(1, (self.samplers["policy"].slots or 256) // 8) == 0:
                 await asyncio.sleep(0)  # the draws of those who came in before line up
             while fleet.crowded and self.halt.reason is None:
                 self._moved = asyncio.get_running_loop().create_future()
