@@ -13,6 +13,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -177,13 +178,13 @@ class Batches:
         for submitted in self._journal.open_batches():
             batch_id = submitted.batch_id or await self._start(submitted, fresh=False)
             while True:
-                state = await self._patiently(lambda id=batch_id: self._api.state(id))  # type: ignore[misc]
+                state = await self._patiently(partial(self._api.state, batch_id))
                 if state.over:
                     break
                 await self._live.halt.sleep(self._settings.poll_s, self._clock)
             lines: list[bytes] = []
             for name in state.files:
-                content = await self._patiently(lambda id=name: self._api.content(id))  # type: ignore[misc]
+                content = await self._patiently(partial(self._api.content, name))
                 lines += filter(None, content.split(b"\n"))
             self._take(submitted.number, batch_id, lines, state.trouble)
             self._live.writer.sync()

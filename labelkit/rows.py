@@ -70,8 +70,8 @@ class Stage:
         self.input_tokens = _plus(self.input_tokens, usage.get("input_tokens"))
         self.output_tokens = _plus(self.output_tokens, usage.get("output_tokens"))
         cost = completion.get("cost_usd")
-        known = self.cost_usd is not None and cost is not None
-        self.cost_usd = self.cost_usd + cost if known else None  # type: ignore[operator]
+        if self.cost_usd is not None:
+            self.cost_usd = None if cost is None else self.cost_usd + cost
 
 
 @dataclass(frozen=True)
