@@ -5,11 +5,12 @@ knows nothing of tasks, requests or ledgers, and makes no call itself.
 """
 
 from labelkit.limits.budget import Budget, Spend
-from labelkit.limits.endpoint import EndpointState, Limits, LimitSettings
+from labelkit.limits.endpoint import BURST, EndpointState, Limits, LimitSettings
 from labelkit.limits.fleet import Fleet
 from labelkit.limits.halt import Clock, Halt, Halted
 
 __all__ = [
+    "BURST",
     "Budget",
     "Clock",
     "EndpointState",

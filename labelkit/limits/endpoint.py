@@ -22,6 +22,10 @@ from labelkit.limits.window import Window
 RETRY_AFTER_MAX_S = 600.0
 """The longest Retry-After that a single draw waits out; a longer one is about the endpoint."""
 
+BURST = 32
+"""So many waiting calls start at once; then those under way have their turn. Thousands that connect
+in one go would all wait for the last, and so would those that follow their replies."""
+
 _TICK_S = 0.001  # no timer is shorter: rounding must not turn a wait into a spin
 
 
@@ -115,6 +119,7 @@ class Limits:
         self._line: deque[Turn] = deque()
         self._timer: Timer | None = None
         self._timer_s = 0.0
+        self._pacing = False
 
     @property
     def available(self) -> bool:
@@ -170,7 +175,9 @@ class Limits:
     def line_up(self, turn: Turn) -> None:
         """Wait; `turn.granted` gets the endpoint that admitted it."""
         self._line.append(turn)
-        self.pump()
+        if self._window.in_flight < self._window.limit:
+            now_s = self.clock.time()
+            self._wake_at(now_s + _TICK_S, now_s)
 
     def succeed(self, turn: Turn, spend: Spend) -> bool:
         """The call was answered. True: the endpoint is available again."""
@@ -248,14 +255,20 @@ class Limits:
                 turn.rejoin(turn)
 
     def pump(self) -> None:
-        """Admit whoever waits, in order, as long as everything fits."""
-        while self._line:
+        """Admit whoever waits, in order, as long as everything fits, `BURST` at a time."""
+        n_started = 0
+        while self._line and not self._pacing:
             turn = self._line[0]
             if turn.granted is None or turn.granted.done():  # cancelled while it waited
                 self._line.popleft()
+            elif n_started == BURST:
+                now_s = self.clock.time()
+                self._pacing = True
+                self._wake_at(now_s + _TICK_S, now_s)
             elif self._admit(turn):
                 self._line.popleft()
                 turn.granted.set_result(self)
+                n_started += 1
             else:
                 return
 
@@ -307,4 +320,5 @@ class Limits:
 
     def _wake(self) -> None:
         self._timer = None
+        self._pacing = False
         self.pump()

@@ -139,17 +139,19 @@ class Fleet:
 
     async def _admitted(self, turn: Turn) -> Limits:
         loop = asyncio.get_running_loop()
+        gated = False
         while not self._proved and self._probe is not turn:
             if self._probe is None:
                 self._probe = turn
                 break
             gate: asyncio.Future[None] = loop.create_future()
             self._gate.append(gate)
+            gated = True
             await self._halt.wait(gate)
         self._halt.check()
         limits = self._choose(turn)
         turn.granted = None
-        if limits.enter(turn):
+        if not gated and limits.enter(turn):
             return limits
         granted: asyncio.Future[Limits] = loop.create_future()
         turn.granted = granted
@@ -182,7 +184,7 @@ class Fleet:
         # one moves only its own tasks.
         up = [limits for limits in up if limits is not turn.avoided] or up
         home = max(up, key=lambda limits: self._rank(limits, turn.affinity))
-        if home.waiting > home.limit:  # its turn there is more than one whole call away
+        if home.load > 2:  # its turn there is more than one whole call away
             return min(up, key=lambda limits: limits.load)
         return home
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from labelkit.errors import FailureKind, ProviderError
-from labelkit.limits import Budget, Fleet, Halt, Halted, Limits, LimitSettings, Spend
+from labelkit.limits import BURST, Budget, Fleet, Halt, Halted, Limits, LimitSettings, Spend
 from tests.limits.world import Server, World, broken, failing, in_virtual_time, now_s, refusal
 
 
@@ -281,5 +282,32 @@ def test_two_fleets_of_one_endpoint_share_its_limit() -> None:
 
         await asyncio.gather(*(run(f, f"t{i}") for i in range(20) for f in (policy, judge)))
         assert (most, server.calls) == (4, 40)
+
+    in_virtual_time(main())
+
+
+@pytest.mark.parametrize("error", [None, refusal(5.0)])
+def test_a_crowd_starts_little_by_little(error: ProviderError | None) -> None:
+    """Two thousand that connect at once, after the probe or a long Retry-After, would all wait for
+    the last of them."""
+
+    async def main() -> None:
+        server = Server(spread=0.0, latency_s=5.0)
+        world = World([server], LimitSettings(concurrency=2000, adaptive=False))
+        started: list[float] = []
+
+        async def draw(number: int) -> None:
+            async def attempt(endpoint: int, tries: int) -> int:
+                if number == 0 and tries == 1 and error is not None:
+                    raise error
+                started.append(now_s())
+                return await server.call()
+
+            await world.run(attempt, f"t{number}")
+
+        await asyncio.gather(*(draw(number) for number in range(2000)))
+        at_once = Counter(started)
+        assert max(at_once.values()) <= BURST
+        assert started[-1] - started[1] < 0.1
 
     in_virtual_time(main())
