@@ -380,6 +380,6 @@ def batches_of(
         asyncio.get_running_loop(),
         missing=missing,
         announce=announce,
-        catch_up=index.catch_up,
+        catch_up=partial(live.catch_up, index),
         say=say,
     )

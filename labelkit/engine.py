@@ -171,7 +171,7 @@ class TaskDraws:
             "request": key.request,
             "body": body,
         }
-        self._live.writer.append(record)
+        self._live.writer.append(record, with_next=True)
         self._stored.add(record)
 
     def _refuse_other_prompt(self, request: Request, key: DrawKey) -> None:
@@ -218,7 +218,7 @@ class TaskDraws:
         else:
             name = "score" if isinstance(verdict, Score) else "abstention"
             record[name] = verdict.as_json()
-        self._live.writer.append(record)
+        self._live.writer.append(record, with_next=True)
         self._stored.add(record)
         if verdict is None or verdict.detail:  # a detail is what its JSON says
             return read_attempt(sampled, record)

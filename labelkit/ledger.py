@@ -1,8 +1,8 @@
 """The ledger: a run's append-only journal of what was paid for and how it was scored.
 
-One JSON record a line, its CRC-32 as the last member, one `os.write` a record, one writer for the
-life of a run (flock). A record is acknowledged when its write returned: a killed process loses
-nothing, a power cut at most the last hundred records or, where more come in, the last second's. An
+One JSON record a line, its CRC-32 as the last member, one writer for the life of a run (flock). A
+record is acknowledged when its write returned: a killed process loses nothing that it paid for, a
+power cut at most the last hundred records or, where more come in, the last second's. An
 unterminated last line is what a kill leaves and is set aside; a bad record anywhere else is
 corruption and is refused.
 
@@ -31,8 +31,9 @@ RecordFields = dict[str, JsonValue]
 
 SYNC_EVERY_RECORDS = 100
 SYNC_EVERY_S = 1.0
-SYNC_APART_S = 0.05
+SYNC_APART_S = 0.25
 HOLD_S = 30.0
+GATHERED_BYTES = 65_536
 
 _CRC_BYTES = len(',"crc":"00000000"}\n')
 
@@ -111,6 +112,7 @@ class Writer:
         self._sync_records = sync_records
         self._on_blocked = on_blocked
         self._held = bytearray()
+        self._gathered = bytearray()
         self._wrote = False
         self._unsynced = 0
         self._synced_at = time.monotonic()
@@ -120,18 +122,31 @@ class Writer:
         self._covered = 0
         _sync_directory(path.parent)
 
-    def append(self, record: RecordFields) -> None:
-        """Write one record; it is safe from a kill of this process when this returns."""
+    def append(self, record: RecordFields, *, with_next: bool = False) -> None:
+        """Write one record; it is safe from a kill of this process when this returns.
+
+        `with_next`: it is written with the next one, at the latest by `tick`. For records that cost
+        nothing to make again.
+        """
         line = encode(record)
         self._wrote = True
+        self._unsynced += 1
         if self._held:
             self._held += line
             self._retry()
             return
-        self._write(line)
-        self._unsynced += 1
+        self._gathered += line
+        if with_next and len(self._gathered) < GATHERED_BYTES:
+            return
+        self.flush()
         if self._sync_records is not None:
             self._sync_behind(self._sync_records)
+
+    def flush(self) -> None:
+        """Write what waits for a next record."""
+        if self._gathered:
+            gathered, self._gathered = self._gathered, bytearray()
+            self._write(gathered)
 
     def tick(self) -> None:
         """To be called about once a second: syncs by the clock, retries held records, and tells
@@ -140,6 +155,7 @@ class Writer:
             self._on_blocked(f"{self._path}: was deleted while the run went on")
         if self._held:
             self._retry()
+        self.flush()
         if self._unsynced and time.monotonic() - self._synced_at >= SYNC_EVERY_S:
             self.sync()
 
@@ -165,12 +181,14 @@ class Writer:
             self._synced_at = time.monotonic()
 
     def sync(self) -> None:
+        self.flush()
         self._settle()
         os.fdatasync(self._file)
         self._unsynced = 0
         self._synced_at = time.monotonic()
 
     def close(self) -> None:
+        self.flush()
         deadline = time.monotonic() + HOLD_S
         while self._held and time.monotonic() < deadline:
             time.sleep(0.2)
@@ -193,12 +211,11 @@ class Writer:
         return os.fstat(self._file).st_nlink == 0
 
     def _retry(self) -> None:
-        waiting, self._held = bytes(self._held), bytearray()
+        waiting, self._held = self._held, bytearray()
         self._write(waiting)
-        self._unsynced += 1
 
-    def _write(self, line: bytes) -> None:
-        rest = memoryview(line)
+    def _write(self, lines: bytearray) -> None:
+        rest = memoryview(lines)
         while rest:
             try:
                 rest = rest[os.write(self._file, rest) :]

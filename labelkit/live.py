@@ -22,7 +22,7 @@ from pydantic import JsonValue
 from labelkit import codec
 from labelkit.errors import LabelkitError, ProviderError, UsageError
 from labelkit.ledger import Writer
-from labelkit.ledger_index import Index
+from labelkit.ledger_index import Index, Totals
 from labelkit.limits import Fleet, Halt, Halted, Spend
 from labelkit.records import (
     NONCE_PLACEHOLDER,
@@ -228,6 +228,11 @@ class Live:
         except Exception as error:
             message = f"{type(error).__name__}: {error}"[:500]
             raise ProviderError("row", message, error_type=type(error).__name__) from error
+
+    def catch_up(self, index: Index) -> Totals:
+        """Index all that this run has journalled so far."""
+        self.writer.flush()
+        return index.catch_up()
 
     def from_sources(self, task: Task, key: DrawKey) -> list[dict[str, Any]]:
         """What the other runs hold of a draw (outcome and scores), as records for this ledger."""

@@ -301,7 +301,8 @@ class Sampled:
     provenance: dict[str, Json] = field(default_factory=dict)
 
 
-class Attempt(Record):
+@carrier
+class Attempt:
     """One draw with its outcome. `reason` says in words why it did not complete or pass.
 
     `score` is None exactly where the attempt is unscored.

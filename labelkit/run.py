@@ -293,7 +293,7 @@ class _Run:
                 with contextlib.suppress(Halted):
                     say = self.progress.message
                     await batches_of(self.prepared, live, index, rules, budget, say).run()
-                index.catch_up()
+                live.catch_up(index)
             self.progress.start(self.prepared.n_tasks, self.plan.spec.k, fleets)
             tasks = self.prepared.tasks()
             await run_tasks(tasks, self.plan.recipe(), rules, index, live, workers=workers)
@@ -314,11 +314,11 @@ class _Run:
         chosen = choose(self.prepared.tasks(), n)
         pilot = Pilot(n_tasks=self.prepared.n_tasks)
         recipe, rules, begun = self.plan.recipe(), self.prepared.rules, time.monotonic()
-        before = index.catch_up().sent
+        before = live.catch_up(index).sent
         self.progress.start(len(chosen), self.plan.spec.k, fleets)
         await run_tasks(iter(chosen), recipe, rules, index, live, workers=workers)
         self.progress.finish()
-        if index.catch_up().sent > before:
+        if live.catch_up(index).sent > before:
             pilot.duration_s = time.monotonic() - begun
         await replay(iter(chosen), recipe, rules, index, pilot.take)
         for line in pilot.lines():

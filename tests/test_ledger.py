@@ -11,6 +11,8 @@ import sys
 import textwrap
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +173,35 @@ def test_acknowledged_records_survive_kill_nine(tmp_path: Path) -> None:
     assert len(texts(path)) >= acknowledged
 
 
+def test_what_can_be_made_again_is_written_with_the_next_record(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    writer = Writer(path)
+    next_one = partial(writer.append, completion("t", 0, "next"))
+    ends: list[Callable[[], None]] = [
+        next_one,
+        writer.tick,
+        writer.flush,
+        writer.sync,
+        writer.close,
+    ]
+    for end in ends:
+        before = path.stat().st_size
+        writer.append(completion("t", 1, "cheap"), with_next=True)
+        assert path.stat().st_size == before
+        end()
+        assert path.stat().st_size > before
+    assert texts(path) == ["cheap", "next", *["cheap"] * 4]
+
+
+def test_many_of_them_do_not_wait(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    writer = Writer(path)
+    for i in range(9):
+        writer.append(completion("t", i, "x" * 10_000), with_next=True)
+    assert len(texts(path)) == 7
+    writer.close()
+
+
 def test_a_full_disk_holds_records_and_says_so(tmp_path: Path) -> None:
     """RLIMIT_FSIZE stands in for the full disk: first a short write, then EFBIG."""
     path = tmp_path / "ledger.jsonl"
@@ -187,7 +218,7 @@ def test_a_full_disk_holds_records_and_says_so(tmp_path: Path) -> None:
         why = []
         writer = ledger.Writer(Path({str(path)!r}), on_blocked=why.append)
         for i in range(20):
-            writer.append(completion("t", i, str(i)))
+            writer.append(completion("t", i, str(i)), with_next=i % 3 == 0)
         assert why and "large" in why[0], why
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
         writer.tick()

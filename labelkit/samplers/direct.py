@@ -151,10 +151,8 @@ class DirectSampler:
         session = self._session or self._open()
         response: aiohttp.ClientResponse | None = None
         try:
-            async with session.post(
-                url, data=body, headers=headers, allow_redirects=False
-            ) as response:
-                return response.status, response.headers, await response.read()
+            response = await session.post(url, data=body, headers=headers, allow_redirects=False)
+            return response.status, response.headers, await response.read()
         except aiohttp.ClientSSLError as error:
             raise self._unreached("fatal", "tls_error", error) from None
         except aiohttp.ConnectionTimeoutError as error:

@@ -37,6 +37,8 @@ _DISPLAY = {"$$": "$$", "\\[": "\\]"}
 _STOP = re.compile(
     r"\n|(?:(?<!\.)(?<!\brs)(?<!\bno)(?<!\bvs)[.]|[?;])(?=[\s*_\"')\]]|$|[^\x00-\x7f])|!(?!\s{0,4}[=+\-*/^\d\\!)])"
 )
+_SENTENCE = re.compile(r"([.!?])[^.!?]*$")
+_CLAUSE = re.compile(r"([.!?;,])[^.!?;,]*$")
 _EDGE = " \t\n.,;:!*_`~\"'"
 _ELLIPSIS = re.compile(r"\d\.\.\.$")
 _NOT = re.compile(r"(?:definitely\s|certainly\s|clearly\s)?not\b")
@@ -118,7 +120,7 @@ def declared(shown: str, start: int = 0) -> list[tuple[int, int]]:
     cues = _cues(shown, start)
     for place, (opens, closes) in enumerate(cues):
         limit = cues[place + 1][0] if place + 1 < len(cues) else len(shown)
-        if _CONDITIONAL.search(shown, _after_last(".!?;,", shown, opens - 60, opens), opens):
+        if _CONDITIONAL.search(shown, _after_last(_CLAUSE, shown, opens - 60, opens), opens):
             continue
         begin, end = statement(shown, closes, limit)
         if shown[end : end + 1] == "?" or (end > begin and shown[end : end + 2] == "*?"):
@@ -181,16 +183,15 @@ def declares_final(between: str) -> bool:
 
 def offers_another(shown: str, begin: int, end: int) -> bool:
     """Whether the answer in a range is one of several, or a guess: 'either … or', 'maybe'."""
-    sentence = _after_last(".!?", shown, begin - 80, begin)
+    sentence = _after_last(_SENTENCE, shown, begin - 80, begin)
     return bool(_OR_NEXT.match(shown, end) or _UNSURE_BEFORE.search(shown, sentence, begin))
 
 
-def _after_last(stops: str, shown: str, begin: int, end: int) -> int:
-    """Where the text behind the last of these characters in a range begins."""
-    at = max(0, begin)
-    for stop in stops:
-        at = max(at, shown.rfind(stop, at, end) + 1)
-    return at
+def _after_last(stop: re.Pattern[str], shown: str, begin: int, end: int) -> int:
+    """Where the text behind the last stop in a range begins."""
+    begin = max(0, begin)
+    last = stop.search(shown, begin, end)
+    return last.end(1) if last else begin
 
 
 def hedges(answer: str) -> bool:
