@@ -26,7 +26,7 @@ def unpriced(plan: Plan, samplers: Mapping[str, Sampler]) -> list[Fault]:
         sampler = samplers.get(role)
         if sampler is None or not sampler.paid:
             continue
-        at = ("sampler",) if role == "policy" else ("scorer", role)
+        at = plan.sampler_at(role)
         if spec.budget is not None:
             ask_price(sampler)
         price = sampler.price_usd(_ONE_EACH)

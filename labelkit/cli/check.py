@@ -102,7 +102,7 @@ def _check_sampler(prepared: Prepared) -> None:
     problems = sampler.check(plan.renderer.render(task))
     asyncio.run(sampler.close())
     if problems:
-        raise SpecError([sampler_fault(plan.document, problem) for problem in problems])
+        raise SpecError([sampler_fault(plan.document, ("sampler",), each) for each in problems])
 
 
 def _print(every: list[Prepared], commands: list[str]) -> None:
