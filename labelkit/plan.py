@@ -1,8 +1,8 @@
 """Binds a spec to its tasks, request, scorer, recipe and gates; every fault at once.
 
 A plan spends nothing and starts nothing: samplers are opened by the run that needs them, so that
-`check` and `show` never import a provider library. All that can be wrong with a spec is found here
-or in the survey of its tasks, before the first call.
+`show` never imports a provider library, and `check` only to ask which keys a model needs. All that
+can be wrong with a spec is found here or in the survey of its tasks, before the first call.
 """
 
 from __future__ import annotations
