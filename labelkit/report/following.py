@@ -282,7 +282,7 @@ def _judges(
         return
     if not isinstance(settings, AllOf | AnyOf | By | Weighted):
         return
-    parts = [*zip(settings.parts(), members(scorer), strict=False)]
+    parts = [*zip(settings.parts(), members(scorer), strict=True)]
     if isinstance(settings, By):  # one of them is chosen
         each = [[*_judges(*part, False)] for part in parts]
         yield from max(each, key=lambda judges: sum(j.settings.votes for j, _ in judges))

@@ -68,6 +68,21 @@ def test_votes_on_candidates_to_come_are_counted(
         assert "  assumed: every reply is whole; 3 votes a reply, asked for once to 2 times" in text
 
 
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ({"a": "numeric", "b": {"math": {}}}, None),
+        ({"a": "numeric", "b": {"judge": JUDGE}}, "judge calls to make: 0 to 24\n"),
+    ],
+)
+def test_of_scorers_chosen_by_a_field_one_is_asked(
+    tmp_path: Path, parts: Any, said: str | None
+) -> None:
+    tasks = [{"prompt": f"p{n}", "gold": "1", "metadata": {"kind": "a"}} for n in range(2)]
+    text = dry(tmp_path, tasks=tasks, scorer={"by": {"field": "metadata.kind", "scorers": parts}})
+    assert said in text if said else "judge" not in text
+
+
 def test_a_knockout_may_take_two_comparisons_for_each_further_candidate(tmp_path: Path) -> None:
     section = {"bar": 0.5, "judge": JUDGE, "mode": "pairwise"}
     text = dry(tmp_path, "best-of-n", scorer=None, best_of_n=section, k=3)
