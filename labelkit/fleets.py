@@ -21,8 +21,8 @@ def open_fleets(
     budget: Budget,
     clock: Clock,
 ) -> dict[str, Fleet]:
-    """A fleet a role. Where roles share an endpoint it has the largest concurrency that one of them
-    gives it, and the smallest quota."""
+    """A fleet a role. Where roles share an endpoint it has the largest concurrency and the longest
+    patience that one of them gives it, and the smallest quota."""
     places = {role: _places(settings[role], each) for role, each in samplers.items()}
     limits = {
         place: Limits(
@@ -55,4 +55,6 @@ def _shared(roles: list[tuple[SamplerSettings, Sampler]]) -> LimitSettings:
         rpm=min(rpms, default=None),
         tpm=min(tpms, default=None),
         max_tries=max(each.max_tries for each, _ in roles),
+        total_timeout_s=max(each.total_timeout_s for each, _ in roles),
+        give_up_s=max(each.give_up_s for each, _ in roles),
     )

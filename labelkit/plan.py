@@ -1,8 +1,8 @@
 """Binds a spec to its tasks, request, scorer, recipe and gates; every fault at once.
 
 A plan spends nothing and starts nothing: samplers are opened by the run that needs them, so that
-`check` and `show` never import a provider library. All that can be wrong with a spec is found here
-or in the survey of its tasks, before the first call.
+`show` never imports a provider library, and `check` only to ask which keys a model needs. All that
+can be wrong with a spec is found here or in the survey of its tasks, before the first call.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from labelkit.samplers import Recorded, SamplerSettings
 from labelkit.samplers.absent import AbsentSampler
 from labelkit.scorers import Binding, ScorerSettings
 from labelkit.scorers.aside import bound
+from labelkit.scorers.judge import judge_at
 from labelkit.scorers.parse import parse_scorer
 from labelkit.seams import Recipe, Sampler, Scorer
 from labelkit.spec import (
@@ -128,6 +129,10 @@ class Plan:
         judges = self.scorer_settings.judges
         return {"policy": self.sampler, **({"judge": judges[0]} if judges else {})}
 
+    def sampler_at(self, role: str) -> Path_:
+        """Where the section of a role stands in the spec."""
+        return ("sampler",) if role == "policy" else judge_at(self.document.values, self.command)
+
     def open_samplers(self, *, may_buy: bool = True) -> dict[str, Sampler]:
         """The samplers by role; imports what they need. Raises UsageError for what is missing.
 
@@ -170,7 +175,8 @@ def bind(document: Document, command: str, permissions: Permissions) -> Plan:
             response_schema=renderer.response_schema if renderer else None,
             tools=tuple(sampler.tools) if sampler else (),
         )
-        scorer = _scorer(document, scorer_at(spec, command), settings, binding, faults)
+        at = "scorer" if spec.scorer is not None else command.replace("-", "_")
+        scorer = _scorer(document, (at,), settings, binding, faults)
     if faults or not (sampler and renderer and settings and scorer) or stream is None:
         if stream is not None:
             faults += faults_in(stream, scorer.check_gold if scorer else None)
@@ -200,11 +206,6 @@ def unfit(plan: Plan, command: str) -> Fault | None:
     faults: list[Fault] = []
     _fitted(plan.document, plan.spec, plan.sampler, command, faults)
     return faults[0] if faults else None
-
-
-def scorer_at(spec: Spec, command: str) -> Path_:
-    """The section that says who scores."""
-    return ("scorer",) if spec.scorer is not None else (command.replace("-", "_"),)
 
 
 def _fitted(

@@ -148,13 +148,13 @@ def prepare(document: Document, command: str, options: Options) -> Prepared:
     return Prepared(plan, options, tuple(gates), found, directory, tuple(canaries), tuple(stop_if))
 
 
-def sampler_fault(document: Document, problem: str) -> Fault:
-    """What the policy's sampler says of its request, at the key that it begins with."""
+def sampler_fault(document: Document, section: Path_, problem: str) -> Fault:
+    """What a sampler says of its request, at the key of its section that it begins with."""
     key, separator, said = problem.partition(": ")
     at = tuple(key.split("."))
     if separator and at[0] in SamplerSettings.model_fields:
-        return document.fault(("sampler", *at), said)
-    return document.fault(("sampler",), problem)
+        return document.fault((*section, *at), said)
+    return document.fault(section, problem)
 
 
 def refuse_fewer(prepared: Prepared) -> None:

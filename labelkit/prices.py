@@ -26,7 +26,7 @@ def unpriced(plan: Plan, samplers: Mapping[str, Sampler]) -> list[Fault]:
         sampler = samplers.get(role)
         if sampler is None or not sampler.paid:
             continue
-        at = ("sampler",) if role == "policy" else ("scorer", role)
+        at = plan.sampler_at(role)
         if spec.budget is not None:
             ask_price(sampler)
         price = sampler.price_usd(_ONE_EACH)
@@ -60,7 +60,7 @@ def dearest(samplers: Iterable[Sampler], n_tokens: int) -> float:
 
 @dataclass
 class Projection:
-    """What the candidate draws that are still to be made may cost.
+    """What calls that are still to be made may cost.
 
     `most_usd`: every prompt a token a byte, every reply as long as max_tokens allows. `least_usd`:
     a token for six bytes of prompt, and one token a reply. None: unknown.
@@ -69,15 +69,32 @@ class Projection:
     least_usd: float | None = 0.0
     most_usd: float | None = 0.0
 
-    def add(self, sampler: Sampler, task: Task, request: Request, n_draws: int) -> None:
-        """Count so many draws of a request."""
+    def add(
+        self,
+        sampler: Sampler,
+        task: Task,
+        request: Request,
+        n_least: int,
+        n_most: int,
+        *,
+        unseen_tokens: int | None = 0,
+    ) -> None:
+        """Count so many calls of a request, in which replies of at most `unseen_tokens` (None:
+        unknown) are yet to be put. All models are taken to count tokens alike."""
         key = DrawKey(task_id=task.id, stage="candidate", request=request.digest, sample_index=0)
         messages, text = request.messages, request.text
         call = Call(request=request, task=task, key=key, messages=messages, text=text)
         most = worst_usage(call)
         least = Usage(input_tokens=(most.input_tokens or 0) // 6, output_tokens=1)
-        self.least_usd = _plus(self.least_usd, sampler.price_usd(least), n_draws)
-        self.most_usd = _plus(self.most_usd, sampler.price_usd(most), n_draws)
+        n_input = None if unseen_tokens is None else (most.input_tokens or 0) + unseen_tokens
+        most = most.model_copy(update={"input_tokens": n_input})
+        self.least_usd = _plus(self.least_usd, sampler.price_usd(least), n_least)
+        self.most_usd = _plus(self.most_usd, sampler.price_usd(most), n_most)
+
+    def include(self, other: Projection) -> None:
+        """Count the calls of another projection too."""
+        self.least_usd = _plus(self.least_usd, other.least_usd, 1)
+        self.most_usd = _plus(self.most_usd, other.most_usd, 1)
 
 
 def _plus(sum_usd: float | None, each_usd: float | None, number: int) -> float | None:

@@ -41,7 +41,6 @@ from labelkit.limits import Budget, Fleet, Halt, Halted
 from labelkit.live import Live, Observer
 from labelkit.loop import calm_collector, fastest_loop
 from labelkit.pilot import Pilot, choose
-from labelkit.plan import scorer_at
 from labelkit.prepare import Prepared, refuse_fewer, sampler_fault
 from labelkit.prices import dearest, unpriced
 from labelkit.prompt import Renderer
@@ -163,12 +162,8 @@ class _Run:
                 f"{self.plan.stream.shown}: no task is left to run",
                 hint="check `where`, --task, --limit and the task file",
             )
-        document = self.plan.document
-        judged = scorer_at(self.plan.spec, self.plan.command)
         faults = [
-            sampler_fault(document, problem)
-            if role == "policy"
-            else document.fault(judged, f"{role}: {problem}")
+            sampler_fault(self.plan.document, self.plan.sampler_at(role), problem)
             for role, settings in self.plan.sampler_settings.items()
             for problem in samplers[role].check(Renderer(settings).render(task))
         ]

@@ -107,14 +107,19 @@ async def lacking_draws(recipe: Recipe, rules: Rules, task: Task, ledgers: Seque
     held = held_draws(request, k, ledgers)
     if len(held) in (0, k):
         return k - len(held)
+    outcome = await recipe(task, TaskDraws(task, merged(ledgers), rules, None))
+    return max(0, k - len(held) - outcome.not_needed)
+
+
+def merged(ledgers: Sequence[Stored]) -> Stored:
+    """What several ledgers hold of a task, without the failures that are owed another try."""
     whole = Stored()
     for stored in ledgers:
         settled = [each for each in stored.failures.values() if not _is_owed(each)]
         for record in (*stored.completions.values(), *settled, *stored.scores.values()):
             whole.add(record)
         whole.unavailable |= stored.unavailable
-    outcome = await recipe(task, TaskDraws(task, whole, rules, None))
-    return max(0, k - len(held) - outcome.not_needed)
+    return whole
 
 
 def _is_owed(failure: Any) -> bool:

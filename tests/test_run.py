@@ -122,7 +122,8 @@ async def test_operational_settings_and_selection_may_change(
 ) -> None:
     spec = spec_file(tmp_path, server)
     await go(spec, tmp_path / "run")
-    changes = ("sampler.concurrency=3", "sampler.timeout_s=5", "gates=['k == 2']", "slice_by=id")
+    limits = ("concurrency=3", "timeout_s=5", "total_timeout_s=50", "give_up_s=500")
+    changes = (*(f"sampler.{limit}" for limit in limits), "gates=['k == 2']", "slice_by=id")
     done = await go(spec, tmp_path / "run", *changes)
     assert len(server.calls) == 10
     assert done["gates"] == [{"expr": "k == 2", "actual": 2, "holds": True}]

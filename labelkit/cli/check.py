@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     from labelkit.spec import Document
 
 
-_KEYED = ("openai", "anthropic", "gemini", "mistral", "groq", "deepseek", "openrouter", "xai",
-          "cohere")  # fmt: skip
-"""Providers whose key stands in the variable of their name."""
-
-
 @app.command()
 def check(
     spec: Spec,
@@ -102,7 +97,7 @@ def _check_sampler(prepared: Prepared) -> None:
     problems = sampler.check(plan.renderer.render(task))
     asyncio.run(sampler.close())
     if problems:
-        raise SpecError([sampler_fault(plan.document, problem) for problem in problems])
+        raise SpecError([sampler_fault(plan.document, ("sampler",), each) for each in problems])
 
 
 def _print(every: list[Prepared], commands: list[str]) -> None:
@@ -155,23 +150,24 @@ def _model(sampler: SamplerSettings) -> str:
 
 
 def _lacking_keys(sampler: SamplerSettings) -> Iterator[str]:
-    """The keys that a run would look for and not find, as far as they are known without asking a
-    provider's library. A server on plain http is taken for one that needs none."""
-    import os
+    """The keys that a run would look for and not find. A server on plain http is taken for one that
+    needs none. litellm, which takes seconds to import, is asked only where no endpoint is named."""
     from urllib.parse import urlsplit
 
     from labelkit.samplers.endpoints import KEY_VARIABLE, auth_header, endpoint_urls, shown_urls
 
+    if sampler.transport == "litellm" and sampler.api_base is None:
+        from labelkit.samplers.litellm import lacking_keys
+
+        if names := lacking_keys(sampler.model):
+            yield f"{names} is not set: a run of {sampler.model} needs it"
+        return
     if any(name.lower() in ("authorization", "api-key", "x-api-key") for name in sampler.headers):
         return
     for url, shown in zip(endpoint_urls(sampler), shown_urls(sampler), strict=True):
         if url.lower().startswith("https://") and not auth_header(url):
             own = "OPENAI_API_KEY" if urlsplit(url).hostname == "api.openai.com" else KEY_VARIABLE
             yield f"{own} is not set: {shown} gets no key"
-    provider = sampler.model.partition("/")[0]
-    variable = f"{provider.upper()}_API_KEY"
-    if sampler.api_base is None and provider in _KEYED and not os.environ.get(variable):
-        yield f"{variable} is not set: a run of {sampler.model} needs it"
 
 
 def _other_commands(plan: Plan, commands: list[str]) -> Iterator[str]:

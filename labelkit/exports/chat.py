@@ -53,8 +53,19 @@ def turn_of(row: RunRow) -> Turn:
 
 
 def candidate(row: RunRow, role: Literal["chosen", "rejected"]) -> Turn:
-    """A candidate of a best-of-n row, which tells the index of the chosen one alone."""
+    """A candidate of a best-of-n row, which tells the index of the chosen one alone.
+
+    Raises UsageError for a row of the labelkit that did not yet keep reasoning and tool calls: what
+    a reply was without them, nobody knows any more.
+    """
     part = "" if role == "chosen" else "rejected_"
+    if f"{part}reasoning" not in row:
+        raise UsageError(
+            f"task {row['id']}: an older labelkit wrote this row, without `{part}reasoning` and the"
+            " tool calls of its reply",
+            hint="`labelkit best-of-n SPEC -o DIR --from` this run writes its rows anew, without a"
+            " draw; export DIR",
+        )
     return Turn(
         text=row[role],
         reasoning=row[f"{part}reasoning"],

@@ -108,7 +108,7 @@ async def _match(
     orders = (replies, replies[::-1])
     said: list[Said | None] = []
     asked = (
-        _ask(judge, _request(judge, task, *order), f"judge/{one}-{other}/{number}", draw)
+        _ask(judge, comparison(judge, task, *order), f"judge/{one}-{other}/{number}", draw)
         for number, order in enumerate(orders)
     )
     for verdict in await asyncio.gather(*asked):
@@ -151,7 +151,8 @@ def _read(judge: Judge, sampled: Sampled) -> Said | None:
     return _SAID.get(said["better"]) if well_formed and isinstance(said["better"], str) else None
 
 
-def _request(judge: JudgeScorer, task: Task, a: Reply, b: Reply) -> Request:
+def comparison(judge: JudgeScorer, task: Task, a: Reply, b: Reply) -> Request:
+    """What the judge is asked about two replies, in this order."""
     texts = (("TASK", prompt_text(task)), ("REPLY A", a.text), ("REPLY B", b.text))
     system = _TEMPLATE.format(
         nonce=NONCE_PLACEHOLDER,

@@ -57,7 +57,9 @@ class SamplerSettings(PromptSettings):
     """A whole sampler section: what shapes the request, and how it is carried out.
 
     Everything below is operational: it never enters a digest or a fingerprint. `concurrency` caps
-    the calls in flight at an endpoint; without `adaptive_concurrency` it is their number.
+    the calls in flight at an endpoint; without `adaptive_concurrency` it is their number. A draw is
+    tried at most `max_tries` times, and not again later than `total_timeout_s` after its first try;
+    the run stops when an endpoint that went down has not come back within `give_up_s`.
     """
 
     model: str = "recorded"
@@ -70,6 +72,8 @@ class SamplerSettings(PromptSettings):
     concurrency: Annotated[int, Field(ge=1)] | None = None
     adaptive_concurrency: bool = True
     max_tries: Annotated[int, Field(ge=1, le=50)] = 6
+    total_timeout_s: Annotated[float, Field(gt=0)] = 3600.0
+    give_up_s: Annotated[float, Field(gt=0)] = 900.0
     rpm: Annotated[int, Field(ge=1)] | None = None
     tpm: Annotated[int, Field(ge=1)] | None = None
     batch: BatchSettings = BatchSettings()

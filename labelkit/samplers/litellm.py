@@ -86,6 +86,15 @@ def load() -> Any:
     return litellm
 
 
+def lacking_keys(model: str) -> str | None:
+    """The variables that a model's own provider asks for and that are not set, as words; None where
+    nothing lacks. Of several API keys (Gemini's two) one will do."""
+    told = load().validate_environment(model=model)
+    names: list[str] = [] if told["keys_in_environment"] else told["missing_keys"]
+    any_will_do = all(name.endswith("_API_KEY") for name in names)
+    return (" or " if any_will_do else " and ").join(names) or None
+
+
 class LitellmSampler:
     """See `Sampler`. Of the providers only some (openai, azure, bedrock) get `connect_timeout_s`;
     litellm gives the others one timeout for everything."""
@@ -161,7 +170,8 @@ class LitellmSampler:
             for base in self._bases
             if provider != "openai" and basic_auth(base)
         ]
-        return found + self._missing_keys(provider)
+        keys = None if self._bases else lacking_keys(model)
+        return found + ([f"model: {model} needs {keys} in the environment"] if keys else [])
 
     async def served(self, endpoint: int) -> str | None:
         if not self._bases:
@@ -253,15 +263,6 @@ class LitellmSampler:
             said = str(error).removeprefix("litellm.UnsupportedParamsError: ")
             return [f"parameters: {self._secrets.scrub(said.partition(' To drop')[0])}"]
         return []
-
-    def _missing_keys(self, provider: str) -> list[str]:
-        if self._bases:
-            return []
-        told = load().validate_environment(model=self._settings.model)
-        if told["keys_in_environment"] or not told["missing_keys"]:
-            return []
-        names = " and ".join(told["missing_keys"])
-        return [f"model: {self._settings.model} needs {names} in the environment"]
 
     def _arguments(self, call: Call) -> dict[str, Any]:
         import httpx

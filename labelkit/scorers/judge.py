@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
@@ -34,6 +35,7 @@ from labelkit.samplers import SamplerSettings, revision_of
 from labelkit.scorers import Binding, ScorerSettings
 from labelkit.scorers.judge_verdicts import Scale, parse_verdict, read_object
 from labelkit.seams import Draw
+from labelkit.spec import Path_
 
 TEMPLATE_VERSION = 1
 MAX_SAID = 120
@@ -263,6 +265,27 @@ class JudgeScorer:
 
     async def close(self) -> None:
         return None
+
+
+def judge_at(values: Mapping[str, JsonValue], command: str) -> Path_:
+    """Where the judge of a command stands in a spec; of several the first, as they are sampled
+    alike."""
+    roots: tuple[Path_, ...] = ((command.replace("-", "_"),), ("scorer",))
+    found = (_judge_below(values.get(str(root[0])), root) for root in roots)
+    return next(filter(None, found), ("scorer",))
+
+
+def _judge_below(section: JsonValue, at: Path_) -> Path_ | None:
+    if isinstance(section, list):
+        parts: Iterable[tuple[int | str, JsonValue]] = enumerate(section)
+    else:
+        parts = section.items() if isinstance(section, dict) else ()
+    for name, part in parts:
+        if name == "judge" and isinstance(part, dict) and "model" in part:
+            return (*at, name)
+        if found := _judge_below(part, (*at, name)):
+            return found
+    return None
 
 
 def _beginning(reply: Reply | None) -> str:

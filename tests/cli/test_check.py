@@ -84,6 +84,8 @@ def test_duplicate_prompts_and_conflicting_golds_are_told(tmp_path: Path) -> Non
     [
         ({"model": "openai/gpt-x"}, "OPENAI_API_KEY"),
         ({"model": "anthropic/claude-x"}, "ANTHROPIC_API_KEY"),
+        ({"model": "together_ai/llama-x"}, "TOGETHERAI_API_KEY"),
+        ({"model": "cerebras/llama-x", "headers": {"X-Api-Key": "x"}}, "CEREBRAS_API_KEY"),
         ({"model": "direct/x", "api_base": "https://models.example/v1"}, "LABELKIT_API_KEY"),
         ({"model": "direct/x", "api_base": "https://api.openai.com/v1"}, "OPENAI_API_KEY"),
     ],
@@ -91,11 +93,23 @@ def test_duplicate_prompts_and_conflicting_golds_are_told(tmp_path: Path) -> Non
 def test_a_key_that_a_run_would_lack_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampler: dict[str, Any], variable: str
 ) -> None:
-    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "LABELKIT_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
+    for name in [name for name in os.environ if name.endswith("_API_KEY")]:
+        monkeypatch.delenv(name)
     spec = write_spec(tmp_path, tasks=[{"prompt": "p", "gold": "1"}], sampler=sampler)
     assert f"warning: {variable} is not set" in printed("check", spec)
     monkeypatch.setenv(variable, "a key of sorts")
+    assert "is not set" not in printed("check", spec)
+
+
+def test_one_of_two_keys_will_do_where_the_provider_takes_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("GEMINI_API_KEY", "GOOGLE_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    sampler = {"model": "gemini/gemini-x"}
+    spec = write_spec(tmp_path, tasks=[{"prompt": "p", "gold": "1"}], sampler=sampler)
+    assert "warning: GOOGLE_API_KEY or GEMINI_API_KEY is not set" in printed("check", spec)
+    monkeypatch.setenv("GEMINI_API_KEY", "a key of sorts")
     assert "is not set" not in printed("check", spec)
 
 
@@ -103,6 +117,8 @@ def test_a_key_that_a_run_would_lack_is_named(
     "sampler",
     [
         {"model": "local/smollm2-135m"},
+        {"model": "hosted_vllm/x"},
+        {"model": "openai/x", "api_base": "http://127.0.0.1:8000/v1"},
         {"model": "direct/x", "api_base": "http://127.0.0.1:8000/v1"},
         {"model": "direct/x", "api_base": "https://me:pw@models.example/v1"},
         {
@@ -154,10 +170,16 @@ def test_looking_imports_no_provider_library(tmp_path: Path) -> None:
         "sys.meta_path.insert(0, Refuse())\n"
     )
     path = f"{tmp_path}{os.pathsep}{os.getcwd()}"
+    (tmp_path / "asked").mkdir()
+    sampler = {"model": "openai/x", "api_base": "https://models.example/v1"}
+    tasks = [{"prompt": "p", "gold": "1"}]
+    asked = write_spec(tmp_path / "asked", tasks=tasks, sampler=sampler)
     directory = tmp_path / "run"
     for arguments in (
         ["--help"],
         ["check", spec],
+        ["check", asked],
+        ["check", asked, "--model", "local/smollm2-135m", "--set", "sampler.api_base=null"],
         ["rollout", spec, "-o", directory, "-q"],
         ["show", directory],
         ["show", directory, "a", 0],

@@ -37,6 +37,7 @@ def test_it_is_a_valid_draft_2020_12_schema(schema: Any) -> None:
         {},
         {"tasks": {"file": "x.jsonl", "fields": {"prompt": "q", "gold": {"after": "####"}}}},
         {"sampler": {"recorded": {"file": "r.jsonl", "texts": ["a", "b"]}}},
+        {"sampler": {"model": "direct/x", "give_up_s": 60, "total_timeout_s": 7.5}},
         {"scorer": {"numeric": {"answer": {"boxed": "last"}}}},
         {"scorer": {"numeric": None}},
         {"scorer": {"python": "score.py:check"}},

@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 
-from tests.exports.written import body, left_out, rewrite_rows, rows_of, run_of, sidecar
+from labelkit.errors import UsageError
+from tests.exports.written import (
+    body,
+    exported,
+    left_out,
+    rewrite_rows,
+    rows_of,
+    run_of,
+    sidecar,
+)
+from tests.runs import run
 
 
 def pairs(rows: list[Any]) -> list[tuple[str, str]]:
@@ -124,3 +134,25 @@ def test_best_of_n_gives_its_own_pairs_with_their_reasoning(tmp_path: Path) -> N
     assert rows[0]["chosen"][0]["reasoning_content"] == "so yes"
     assert rows[0]["rejected"][0]["reasoning_content"] == "so not"
     assert left_out(run, "dpo") == {"no_rejected": 1}
+
+
+@pytest.mark.parametrize("name", ["dpo", "sft-messages"])
+def test_best_of_n_rows_of_before_they_kept_reasoning_are_refused_and_can_be_made_anew(
+    tmp_path: Path, name: str
+) -> None:
+    replies = [body("no", reasoning_content="so not"), body("yes", reasoning_content="so yes")]
+    section = {"bar": 1, "pairs": True}
+    old = run_of(tmp_path, {"replies": replies}, command="best-of-n", best_of_n=section)
+    rows = rows_of(old, name)
+
+    def as_it_was(row: Any) -> Any:
+        return {key: value for key, value in row.items() if not key.endswith("reasoning")}
+
+    rewrite_rows(old, "best-of-n", as_it_was)
+    output = tmp_path / "out.jsonl"
+    with pytest.raises(UsageError, match="task t0: an older labelkit wrote this row") as caught:
+        exported(old, name, output)
+    assert not output.exists()
+    assert "best-of-n SPEC -o DIR --from" in str(caught.value.hint)
+    run(tmp_path / "spec.yaml", tmp_path / "new", command="best-of-n", sources=[old])
+    assert rows_of(tmp_path / "new", name) == rows

@@ -123,20 +123,6 @@ def test_a_dry_run_refuses_the_batches_that_the_run_would_refuse(
         execute(prepared, Silent())
 
 
-def test_draws_that_only_the_replies_decide_on_are_named(tmp_path: Path) -> None:
-    sampler = {"model": "direct/m", "api_base": "http://x/v1"}
-    judge = {"judge": {"model": "direct/j", "api_base": "http://x/v1", "rubric": "Is it?"}}
-    for command, sections, said in (
-        ("rollout", {"scorer": judge}, "not counted: calls of the judge\n"),
-        ("step-rewards", {}, "not counted: continuations of each step\n"),
-        ("rl-select", {"rl_select": {"replicate": 4}}, "not counted: replicates\n"),
-    ):
-        tasks = [{"prompt": "p", "gold": "12"}]
-        spec = write_spec(tmp_path, tasks=tasks, sampler=sampler, **sections)
-        options = Options(directory=tmp_path / "run")
-        assert said in preview(prepare(load(spec), command, options))
-
-
 def test_without_a_bound_or_a_price_the_cost_says_so(tmp_path: Path) -> None:
-    assert "max_tokens would bound it" in priced(tmp_path)
+    assert "sampler.max_tokens would bound it" in priced(tmp_path)
     assert "cost: unknown; set sampler.price" in priced(tmp_path, price=None, max_tokens=5)
