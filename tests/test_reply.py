@@ -101,6 +101,14 @@ def test_an_object_outside_the_schema_says_why() -> None:
     assert reply.invalid == "final_answer: True is not of type 'integer'"
 
 
+@pytest.mark.parametrize("frame", ["{}", "<think>hm</think>{}"])
+def test_an_object_that_nobody_can_check_is_unchecked(frame: str) -> None:
+    reply = read(frame.replace("{}", "[5]"), {"$ref": "#"})
+    assert (reply.text, reply.parsed, reply.unchecked) == ("[5]", None, True)
+    assert reply.invalid == "cannot be checked against the schema: nested too deeply"
+    assert not read("It is 5.", {"$ref": "#"}).unchecked
+
+
 def test_an_unclosed_think_block_leaves_nothing_to_parse() -> None:
     reply = read('<think>{"reasoning": "x", "final_answer": 5}', SOLVER)
     assert (reply.text, reply.parsed, reply.invalid) == ("", None, "is empty")
