@@ -79,6 +79,8 @@ def settled_by_rule(
     if reply.cut:
         reason = "the reply was cut at its token limit"
         return _failed(sampled, "truncated", reason, truncated_fails)
+    if reply.invalid is not None and reply.unchecked:
+        return judged(sampled, Abstention(reason=f"the reply {reply.invalid}"))
     if reply.invalid is not None:
         return _failed(sampled, "invalid_output", reply.invalid, invalid_fails)
     if not reply.text.strip() and not reply.tool_calls:

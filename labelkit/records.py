@@ -227,14 +227,15 @@ class Reply(Record):
 
     `text` is the answer with thinking taken out, `reasoning` the thinking; `text` is empty where a
     think block never closed. `parsed` is the object of a response schema, `invalid` why there is
-    none. `cut`: the reply ended at its token limit. `index` is the draw's sample index and
-    `stage` its stage.
+    none; with `unchecked`, nobody knows whether the reply keeps to the schema. `cut`: the reply
+    ended at its token limit. `index` is the draw's sample index and `stage` its stage.
     """
 
     text: str
     reasoning: str | None = None
     parsed: Json = None
     invalid: str | None = None
+    unchecked: bool = False
     tool_calls: tuple[ToolCall, ...] = ()
     finish_reason: str | None = None
     cut: bool = False

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from labelkit.records import Completion, DrawKey, Reply, Request
-from labelkit.schema import parse_reply
+from labelkit.schema import UncheckedError, parse_reply
 
 _TAG = re.compile(r"<(/?)(?:think|thinking|reasoning|(answer))>", re.IGNORECASE)
 
@@ -17,14 +17,18 @@ _TAG = re.compile(r"<(/?)(?:think|thinking|reasoning|(answer))>", re.IGNORECASE)
 def read_reply(request: Request, completion: Completion, key: DrawKey) -> Reply:
     """The reply of a draw; a function of the request and the completion alone."""
     text, thinking = completion.text, ""
-    parsed, invalid = None, None
-    if request.response_schema is not None:
-        parsed, invalid = parse_reply(text, request.response_schema)
-    if request.response_schema is None or invalid is not None:
-        # A reply that is valid as it stands is all answer: tags in its strings are data.
-        text, thinking = split_thinking(text)
-        if request.response_schema is not None and thinking:
-            parsed, invalid = parse_reply(text, request.response_schema)
+    parsed, invalid, unchecked = None, None, False
+    schema = request.response_schema
+    try:
+        if schema is not None:
+            parsed, invalid = parse_reply(text, schema)
+        if schema is None or invalid is not None:
+            # A reply that is valid as it stands is all answer: tags in its strings are data.
+            text, thinking = split_thinking(text)
+            if schema is not None and thinking:
+                parsed, invalid = parse_reply(text, schema)
+    except UncheckedError as error:
+        invalid, unchecked = str(error), True
     reasoning = completion.reasoning
     if thinking:
         reasoning = f"{reasoning}\n\n{thinking}" if reasoning else thinking
@@ -33,6 +37,7 @@ def read_reply(request: Request, completion: Completion, key: DrawKey) -> Reply:
         reasoning=reasoning,
         parsed=parsed,
         invalid=invalid,
+        unchecked=unchecked,
         tool_calls=completion.tool_calls,
         finish_reason=completion.finish_reason,
         cut=completion.finish_reason == "length",

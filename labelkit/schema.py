@@ -10,6 +10,7 @@ import functools
 import json
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -31,6 +32,14 @@ _WORDS = {"str": "string", "int": "integer", "float": "number", "bool": "boolean
 _JSON_TYPES = {"object", "array", "string", "integer", "number", "boolean", "null"}
 _FORM = "write str, int, float, bool, list[…] of these, a mapping, or a list of allowed values"
 _EXACT = 2**53
+
+
+class UncheckedError(Exception):
+    """Whether a JSON value keeps to its schema could not be found out."""
+
+    def __init__(self, unable: Exception) -> None:
+        why = "nested too deeply" if isinstance(unable, RecursionError) else type(unable).__name__
+        super().__init__(f"cannot be checked against the schema: {why}")
 
 
 def response_schema(response: dict[str, Any], at: Path_ = ("response",)) -> dict[str, JsonValue]:
@@ -62,7 +71,8 @@ def schema_instructions(schema: dict[str, JsonValue]) -> str:
 def parse_reply(text: str, schema: dict[str, JsonValue]) -> tuple[JsonValue, str | None]:
     """The value that a reply holds, and None; or None, and why there is none.
 
-    One Markdown fence around the whole reply is allowed. Never raises, whatever the text.
+    One Markdown fence around the whole reply is allowed. Raises UncheckedError for JSON that
+    cannot be checked against the schema, and nothing else, whatever the text.
     """
     try:
         value = strict_loads(_unfenced(text.strip()))
@@ -72,15 +82,30 @@ def parse_reply(text: str, schema: dict[str, JsonValue]) -> tuple[JsonValue, str
     if problem:
         return None, problem
     try:
-        with patience(), remembering():
-            misfit = next(_validator(canonical(schema)).iter_errors(value), None)
+        misfit = _misfit(value, schema)
     except (RecursionError, ArithmeticError, Unresolvable, PatternLateError) as unable:
-        return None, f"cannot be checked against the schema: {type(unable).__name__}"
+        raise UncheckedError(unable) from None
     if misfit is None:
         return value, None
     place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in misfit.absolute_path)
     said = f"{place.lstrip('.')}: {misfit.message}" if place else misfit.message
     return None, said if len(said) <= 200 else f"{said[:199]}…"
+
+
+def _misfit(value: JsonValue, schema: dict[str, JsonValue]) -> ValidationError | None:
+    """Where a value breaks a schema, from any caller the same: what is too deep for the stack that
+    is left is walked again with a whole one, which a thread begins with."""
+    validator = _validator(canonical(schema))
+
+    def first() -> ValidationError | None:
+        with patience(), remembering():
+            return next(validator.iter_errors(value), None)
+
+    try:
+        return first()
+    except RecursionError:
+        with ThreadPoolExecutor(max_workers=1) as thread:
+            return thread.submit(first).result()
 
 
 def _is_json_schema(response: dict[str, Any]) -> bool:

@@ -18,6 +18,7 @@ import pytest
 
 from labelkit.errors import UsageError
 from tests.openai_server import OpenAIServer, Script
+from tests.recorded import recorded_run
 from tests.runs import (
     environment,
     go,
@@ -167,3 +168,20 @@ def test_rescoring_reads_replies_from_the_ledger_alone(tmp_path: Path) -> None:
     )
     assert again.returncode == 0, again.stderr
     assert summary(tmp_path / "two")["n_passed"] == 1
+
+
+def test_a_reply_that_nobody_can_check_against_the_schema_is_unscored(tmp_path: Path) -> None:
+    nested: dict[str, Any] = {"items": {"$ref": "#/$defs/list"}}
+    for _ in range(5):
+        nested = {"allOf": [nested]}
+    response = {"$defs": {"list": nested}, "$ref": "#/$defs/list"}
+    deep = "[" * 95 + "]" * 95
+    folder = recorded_run(
+        tmp_path,
+        {"t": ["[]", deep, '{"a"']},
+        sampler={"recorded": {"file": "replies.jsonl", "texts": ["replies"]}, "response": response},
+        scorer="exact",
+    )
+    done = summary(folder)
+    assert done["unscored"] == {"abstained": 1}
+    assert done["failed"] == {"wrong_answer": 1, "invalid_output": 1}

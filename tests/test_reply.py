@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from dataclasses import replace
@@ -16,6 +15,7 @@ from labelkit.attempts import read_draw
 from labelkit.records import Completion, DrawKey, Reply, Request, ToolCall
 from labelkit.reply import read_reply
 from labelkit.schema import response_schema
+from tests.stalls import watched
 
 KEY = DrawKey(task_id="t1", stage="candidate", request="0" * 64, sample_index=3)
 SOLVER = response_schema({"reasoning": "str", "final_answer": "int"})
@@ -101,6 +101,14 @@ def test_an_object_outside_the_schema_says_why() -> None:
     assert reply.invalid == "final_answer: True is not of type 'integer'"
 
 
+@pytest.mark.parametrize("frame", ["{}", "<think>hm</think>{}"])
+def test_an_object_that_nobody_can_check_is_unchecked(frame: str) -> None:
+    reply = read(frame.replace("{}", "[5]"), {"$ref": "#"})
+    assert (reply.text, reply.parsed, reply.unchecked) == ("[5]", None, True)
+    assert reply.invalid == "cannot be checked against the schema: nested too deeply"
+    assert not read("It is 5.", {"$ref": "#"}).unchecked
+
+
 def test_an_unclosed_think_block_leaves_nothing_to_parse() -> None:
     reply = read('<think>{"reasoning": "x", "final_answer": 5}', SOLVER)
     assert (reply.text, reply.parsed, reply.invalid) == ("", None, "is empty")
@@ -155,22 +163,8 @@ async def test_the_loop_runs_on_while_much_is_checked_against_a_schema() -> None
     schema = response_schema({"xs": "list[int]"})
     text = json.dumps({"xs": list(range(60_000))})
     record = {"kind": "completion", "completion": {"text": text}, "provenance": {}}
-    longest = 0.0
-
-    async def watch() -> None:
-        nonlocal longest
-        while True:
-            before = time.monotonic()
-            await asyncio.sleep(0.001)
-            longest = max(longest, time.monotonic() - before)
-
-    watcher = asyncio.create_task(watch())
-    await asyncio.sleep(0.01)
-    started = time.monotonic()
-    sampled = await read_draw(record, KEY, Request(model="m", response_schema=schema))
-    elapsed = time.monotonic() - started
-    await asyncio.sleep(0.01)
-    watcher.cancel()
+    async with watched() as watch:
+        sampled = await read_draw(record, KEY, Request(model="m", response_schema=schema))
     assert sampled.reply is not None
     assert sampled.reply.invalid is None
-    assert longest < elapsed / 3
+    assert watch.longest_s < watch.elapsed_s / 3

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from labelkit.schema import parse_reply, response_schema, schema_instructions
+from labelkit.schema import UncheckedError, parse_reply, response_schema, schema_instructions
 from labelkit.spec import SectionError
 
 SOLVER = {"reasoning": "str", "final_answer": "int"}
@@ -201,17 +201,35 @@ def test_a_whole_float_is_an_integer_as_json_schema_has_it() -> None:
     assert (value, invalid) == ({"a": 12.0}, None)
 
 
+STACKED: dict[str, Any] = {
+    "$defs": {
+        "list": {"allOf": [{"allOf": [{"anyOf": [{"items": {"$ref": "#/$defs/list"}}, {}]}]}]}
+    },
+    "$ref": "#/$defs/list",
+}
+
+
 @pytest.mark.parametrize(
-    ("schema", "text"),
+    ("schema", "text", "said"),
     [
-        ({"$ref": "#"}, "5"),
-        ({"type": "number", "multipleOf": 0.1}, "9" * 4000),
+        ({"$ref": "#"}, "5", "nested too deeply"),
+        (STACKED, "[" * 99 + "]" * 99, "nested too deeply"),
+        ({"type": "number", "multipleOf": 0.1}, "9" * 4000, "OverflowError"),
+        ({"$ref": "#/$defs/none"}, "5", "Referencing"),
     ],
 )
-def test_a_check_that_cannot_be_made_is_an_invalid_reply(schema: Any, text: str) -> None:
-    value, invalid = parse_reply(text, schema)
-    assert value is None
-    assert str(invalid).startswith("cannot be checked against the schema")
+def test_a_check_that_cannot_be_made_says_so(schema: Any, text: str, said: str) -> None:
+    with pytest.raises(UncheckedError, match=said):
+        parse_reply(text, schema)
+
+
+def test_a_schema_is_checked_alike_however_deep_its_caller_is() -> None:
+    text = "[" * 40 + "]" * 40
+
+    def deeper(frames: int) -> str | None:
+        return deeper(frames - 1) if frames else parse_reply(text, STACKED)[1]
+
+    assert (deeper(0), deeper(700)) == (None, None)
 
 
 BACKTRACKS = "^(a|aa)+$"

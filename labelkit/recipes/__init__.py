@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import ParamSpec, TypeVar
 
 from pydantic import JsonValue
 
@@ -17,6 +18,12 @@ from labelkit.samplers import SamplerSettings
 from labelkit.scorers import ScorerSettings
 from labelkit.seams import Draw, Scorer
 from labelkit.spec import Problem, Spec
+
+P = ParamSpec("P")
+Decision = TypeVar("Decision")
+
+_MUCH_TEXT = 100_000
+"""Characters of a task's replies that a filter or a split looks through in some 50 ms."""
 
 REGISTRY: dict[str, str] = {
     "rollout": "labelkit.recipes.rollout:Rollout",
@@ -95,6 +102,22 @@ def split(
     """Draws that were made, and those that were not, each in order."""
     attempts = tuple(each for each in drawn if isinstance(each, Attempt))
     return attempts, tuple(each for each in drawn if isinstance(each, NotRun))
+
+
+async def off_loop(
+    attempts: Sequence[Attempt], decide: Callable[P, Decision], *args: P.args, **kwargs: P.kwargs
+) -> Decision:
+    """What a pure function makes of the attempts' texts: in a thread where they are long.
+
+    A megabyte takes a second, most of it in Python, so that the loop runs on.
+    """
+    completions = [attempt.sampled.completion for attempt in attempts]
+    n_characters = sum(
+        len(each.text) + len(each.reasoning or "") for each in completions if each is not None
+    )
+    if n_characters <= _MUCH_TEXT:
+        return decide(*args, **kwargs)
+    return await asyncio.to_thread(decide, *args, **kwargs)
 
 
 def prompt_of(task: Task) -> JsonValue:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from pydantic import JsonValue
 
-from labelkit.recipes import draw_all, split
+from labelkit.recipes import draw_all, off_loop, split
 from labelkit.recipes.canaries import Canary, CorruptedStep, Sighting, named
 from labelkit.recipes.prefixes import Prefixes
 from labelkit.recipes.step_labels import rate
@@ -87,7 +87,7 @@ def _canary(
 
     async def watch(task: Task, draw: Draw) -> Sighting:
         attempts, _ = split(await draw_all(draw, request, range(n_samples)))
-        steps = given or _right_solution(labeller, attempts, corrupted)
+        steps = given or await off_loop(attempts, _right_solution, labeller, attempts, corrupted)
         planted = None if steps is None else corrupt(steps, corrupted)
         if steps is None or planted is None:
             return Sighting(

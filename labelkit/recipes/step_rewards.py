@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 from pydantic import Field, JsonValue, model_validator
 
 from labelkit import stats
-from labelkit.recipes import Check, Context, Envelope, draw_all, prompt_of, split
+from labelkit.recipes import Check, Context, Envelope, draw_all, off_loop, prompt_of, split
 from labelkit.recipes.canaries import Canary, CanarySettings
 from labelkit.recipes.prefixes import Completer, Prefixes, prefill_problem, prefix_mode
 from labelkit.recipes.step_canaries import plant_corrupted
@@ -146,7 +146,8 @@ class StepRewards:
         rows: list[Row] = []
         dropped: list[Dropped] = []
         found: list[JsonValue] = []
-        for solution in self._solutions(task, attempts, not_run):
+        solutions = await off_loop(attempts, self._solutions, task, attempts, not_run)
+        for solution in solutions:
             if isinstance(solution, Dropped):
                 dropped.append(solution)
                 continue

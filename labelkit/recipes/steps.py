@@ -109,7 +109,7 @@ def _outside(lines: Sequence[tuple[int, str]]) -> list[tuple[int, str, bool]]:
     Math that is never closed is none; a fence that is never closed runs to the end.
     """
     fence: str | None = None
-    math: list[str] = []
+    math: dict[str, None] = {}
     found_lines: list[tuple[int, str, bool]] = []
     opened = 0
     for start, line in lines:
@@ -131,16 +131,21 @@ def _outside(lines: Sequence[tuple[int, str]]) -> list[tuple[int, str, bool]]:
     return found_lines
 
 
-def _toggle(math: list[str], found: re.Match[str]) -> None:
-    """Open or close display math; a closing mark without its opening one changes nothing."""
+def _toggle(math: dict[str, None], found: re.Match[str]) -> None:
+    """Open or close display math, given as the marks that are open, from the first one on.
+
+    A closing mark closes all that was opened since its opening one, and without one nothing; so a
+    mark that is opened again changes nothing.
+    """
     mark = found[0]
     closes = {"\\]": "\\[", "$$": "$$"}.get(mark) or (found[2] if found[1] == "end" else None)
     if closes is not None and closes in math:
-        del math[math.index(closes) :]
+        while math.popitem()[0] != closes:
+            pass
     elif mark in ("\\[", "$$"):
-        math.append(mark)
+        math.setdefault(mark)
     elif found[1] == "begin":
-        math.append(found[2])
+        math.setdefault(found[2])
 
 
 def _numbered(lines: Sequence[tuple[int, str, bool]]) -> list[int]:
@@ -171,7 +176,7 @@ def _paragraphs(lines: Sequence[tuple[int, str, bool]], length: int) -> Iterator
 def _by_token(text: str) -> Steps:
     pieces: list[tuple[int, int]] = []
     start = 0
-    for found in re.finditer(rf"[ \t]+{STEP_TOKEN}(?=\s|$)", text):
+    for found in re.finditer(rf"(?<![ \t])[ \t]+{STEP_TOKEN}(?=\s|$)", text):
         pieces.append((start, found.start()))
         start = found.end()
     pieces.append((start, len(text)))

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from labelkit.recipes import Check, Context, Envelope, answer_of, prompt_of, tool_calls_of
+from labelkit.recipes import Check, Context, Envelope, answer_of, off_loop, prompt_of, tool_calls_of
 from labelkit.recipes.distinct import Distinct, Kind, missing_library
 from labelkit.recipes.trace_filters import TraceFilters
 from labelkit.recipes.waves import Drawn, draw_candidates, owed
@@ -76,7 +76,7 @@ class VerifyTraces:
             adaptive=self._context.adaptive or self._settings.want is not None,
             first=budget.pilot if budget is not None and budget.kind == "prop2diff" else 2,
         )
-        kept, dropped = self._sifted(task, drawn.attempts)
+        kept, dropped = await off_loop(drawn.attempts, self._sifted, task, drawn.attempts)
         status, reason = _status(kept, drawn)
         return Outcome(
             task_id=task.id,

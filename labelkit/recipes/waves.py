@@ -12,12 +12,14 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from labelkit.recipes import draw_all, split
+from labelkit.recipes import draw_all, off_loop, split
 from labelkit.records import Attempt, NotRun, Request
 from labelkit.seams import Draw
 
 Decided = Callable[[Sequence[Attempt], int], bool]
-"""(attempts so far in sample order, draws that may still come) → the decision is certain."""
+"""(attempts so far in sample order, draws that may still come) → the decision is certain.
+
+Pure: where replies are long, it is asked in a thread."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +56,14 @@ async def draw_candidates(
     """K candidate draws, or with `adaptive` as many waves of them as the decision needs."""
     if not adaptive:
         attempts, not_run = split(await draw_all(draw, request, range(k)))
-        return Drawn(attempts, not_run, 0, k - _needed(attempts, not_run, k, decided, first))
+        needed = await off_loop(attempts, _needed, attempts, not_run, k, decided, first)
+        return Drawn(attempts, not_run, 0, k - needed)
     drawn: list[Attempt | NotRun] = []
     for wave in waves(k, first):
         drawn += await draw_all(draw, request, wave)
         attempts, not_run = split(drawn)
         left = k - wave.stop
-        if decided(attempts, left + _n_owed(not_run)):
+        if await off_loop(attempts, decided, attempts, left + _n_owed(not_run)):
             return Drawn(attempts, not_run, left, left)
     return Drawn(*split(drawn), 0, 0)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import metadata
@@ -125,36 +126,50 @@ class _MathScorer(AnswerScorer):
     async def _as_formula(self, found: Extraction, gold: _Gold, several: bool) -> Verdict:
         assert found.candidate is not None
         readings = _read(found.candidate)
+        agreed: bool | str = True
         if found.rivals and several:
             readings = _together(found, readings)
-        elif found.rivals and not await self._agree(found):
+        elif found.rivals:
+            agreed = await self._agree(found, readings)
+        if agreed is False:
             return failed(found, "the reply gives different answers", no_answer=True)
         if not readings:
             return failed(found, "the answer cannot be read", no_answer=True)
-        outcomes = []
-        for said in readings:
-            for wanted in gold.nodes:
-                outcomes.append(await self._compare(wanted, said))
-                if outcomes[-1] is True:
-                    return passed(found, _kind(gold))
+        right = await self._any_same(gold.nodes, readings)
+        if right is True and agreed is True:
+            return passed(found, _kind(gold))
         if not several and all(said.kind == "list" and said.name == "or" for said in readings):
             return failed(found, "the reply hedges between answers", no_answer=True)
-        if all(outcome is False for outcome in outcomes):
+        if right is False:
+            # Wrong whatever the other answers say: those that differ would make it a hedge.
             return failed(found, "another value", decided=_kind(gold))
-        reason = next((outcome for outcome in outcomes if isinstance(outcome, str)), None)
-        return undecided(found, reason or "the two could not be proved equal or different")
+        return undecided(found, right if isinstance(right, str) else str(agreed))
 
-    async def _agree(self, found: Extraction) -> bool:
-        """Whether every rival of the candidate says the same."""
-        assert found.candidate is not None
-        own = _read(found.candidate)
+    async def _agree(self, found: Extraction, own: Sequence[Node]) -> bool | str:
+        """Whether every rival of the candidate says the same; text says why nobody knows."""
+        unknown: str | None = None
         for rival in found.rivals:
             others = _read(rival)
             if not others and not rival.exact:
                 continue
-            if not any([await self._compare(a, b) is True for a in own for b in others]):
+            same = await self._any_same(own, others)
+            if same is False:
                 return False
-        return True
+            if isinstance(same, str):
+                unknown = unknown or f"another answer of the reply: {same}"
+        return unknown or True
+
+    async def _any_same(self, wanted: Sequence[Node], said: Sequence[Node]) -> bool | str:
+        """Whether two answers agree in any of their readings; text says why nobody knows."""
+        unknown: str | None = None
+        for other in said:
+            for one in wanted:
+                same = await self._compare(one, other)
+                if same is True:
+                    return True
+                if same is not False:
+                    unknown = unknown or same or "the two could not be proved equal or different"
+        return unknown or False
 
     async def _compare(self, gold: Node, said: Node) -> bool | str | None:
         """True, False, None where neither can be shown; text says why the system gave up."""

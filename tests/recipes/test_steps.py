@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import string
+import time
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,42 @@ def test_labelled_cases(case: Any) -> None:
 )
 def test_marks_then_blank_lines_never_inside_fences_or_math(text: str, steps: list[str]) -> None:
     assert split_steps(text).texts == steps
+
+
+@pytest.mark.parametrize(
+    ("text", "n_steps"),
+    [
+        ("$$ \\begin{a} \\begin{a}\n\nx\n\\end{a}\n\ny\n$$\n\nz", 2),
+        ("\\begin{a}\n\\begin{b}\n\n\\end{a}\n\nz", 2),
+        ("\\begin{a}\n\n\\begin{b}\n\n\\end{c}\n\nz", 4),
+    ],
+)
+def test_a_closing_mark_closes_all_that_was_opened_since(text: str, n_steps: int) -> None:
+    assert len(split_steps(text)) == n_steps
+
+
+_NAMES = [f"{a}{b}{c}" for a in string.ascii_letters for b in string.ascii_letters for c in "xyz"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\\begin{a}\n" * 20_000 + "\\end{b}\n" * 20_000,
+        "\\begin{a}\\end{b}\n" * 20_000,
+        "".join(f"\\begin{{{name}}}\\]\n" for name in _NAMES * 5),
+        "".join(f"\\begin{{{name}}}\n" for name in _NAMES) + "\\end{none}\n" * 30_000,
+        "\\begin{a}$$\n" * 20_000,
+        "x ки" + " " * 100_000 + "x",
+        "</think> " * 60_000,
+        "```\n~~~~\n" * 20_000,
+        " " * 400_000,
+    ],
+    ids=range(9),
+)
+def test_steps_are_found_in_linear_time(text: str) -> None:
+    started = time.process_time()
+    split_steps(text)
+    assert time.process_time() - started < 1
 
 
 @settings(max_examples=200, deadline=None)

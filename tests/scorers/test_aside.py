@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from labelkit.scorers import Binding
 from labelkit.scorers.aside import LONGEST_INLINE, Aside, bound
 from labelkit.scorers.parse import parse_scorer
 from tests.scorers.scripted import ScriptedDraw, verdict
+from tests.stalls import Watch, watched
 
 BINDING = Binding(folder=Path(), processes=1)
 FILLER = "The quick brown fox — née Ünal — counts 3 of 12. " * (2 * LONGEST_INLINE // 50)
@@ -23,30 +23,17 @@ BACKTRACKING = '"' + "a" * 60 + '!"'
 
 async def _scored(
     section: Any, reply: Reply, gold: Any = None, **limits: float
-) -> tuple[Verdict, float]:
-    """The verdict of a run's scorer, and the longest time that the loop stood still, in seconds."""
+) -> tuple[Verdict, Watch]:
+    """The verdict of a run's scorer, and what was seen of the loop meanwhile."""
     settings = parse_scorer(section)
     scorer = bound(settings, BINDING)
     if limits:
         scorer = Aside(settings.bind(BINDING), settings, BINDING, **limits)
     task = Task(id="t", prompt="p", gold=gold, metadata={"options": ["Paris", "Rome"]})
-    longest = 0.0
-
-    async def watch() -> None:
-        nonlocal longest
-        while True:
-            before = time.monotonic()
-            await asyncio.sleep(0.001)
-            longest = max(longest, time.monotonic() - before)
-
-    watcher = asyncio.create_task(watch())
     try:
-        await asyncio.sleep(0.01)
-        found = await scorer.score(task, reply, ScriptedDraw())
-        await asyncio.sleep(0.01)
-        return found, longest
+        async with watched() as watch:
+            return await scorer.score(task, reply, ScriptedDraw()), watch
     finally:
-        watcher.cancel()
         await scorer.close()
 
 
@@ -100,23 +87,22 @@ async def test_halves_of_surrogate_pairs_travel_along() -> None:
 
 @pytest.mark.parametrize("section", ["contains", {"exact": "whole"}, {"constraints": {"words": 3}}])
 async def test_the_loop_runs_on_while_megabytes_are_scored(section: Any) -> None:
-    started = time.monotonic()
-    _, longest = await _scored(section, Reply(text="x y, " * 600_000), "Paris")
-    assert longest < (time.monotonic() - started) / 3
+    _, watch = await _scored(section, Reply(text="x y, " * 600_000), "Paris")
+    assert watch.longest_s < watch.elapsed_s / 3
 
 
 async def test_a_pattern_that_takes_too_long_abstains() -> None:
-    found, longest = await _scored(LOOKAROUND, Reply(text=BACKTRACKING))
+    found, watch = await _scored(LOOKAROUND, Reply(text=BACKTRACKING))
     assert isinstance(found, Abstention)
     assert "took over 2 s" in found.reason
-    assert longest < 1
+    assert watch.longest_s < 1
 
 
 async def test_a_pattern_with_too_many_slow_matches_abstains() -> None:
     section = {"exact": {"answer": {"regex": "(?s)(.*z|a)"}}}
-    found, longest = await _scored(section, Reply(text="a" * 300_000), "a")
+    found, watch = await _scored(section, Reply(text="a" * 300_000), "a")
     assert isinstance(found, Abstention)
-    assert longest < 1
+    assert watch.longest_s < 1
 
 
 async def test_what_is_not_scored_in_time_abstains() -> None:
@@ -127,9 +113,9 @@ async def test_what_is_not_scored_in_time_abstains() -> None:
 
 async def test_members_of_a_composition_are_scored_aside_too() -> None:
     section = ["contains", LOOKAROUND]
-    found, longest = await _scored(section, Reply(text=BACKTRACKING), "a" * 60)
+    found, watch = await _scored(section, Reply(text=BACKTRACKING), "a" * 60)
     assert isinstance(found, Abstention)
-    assert longest < 1
+    assert watch.longest_s < 1
 
 
 async def test_another_scorer_is_left_alone() -> None:
