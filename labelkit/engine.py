@@ -97,8 +97,7 @@ class TaskDraws:
         if self._live is None:
             if outcome is not None:
                 return await read_draw(outcome, key, request)
-            reason = "unavailable" if slot in self._stored.unavailable else "not_run"
-            return NotRun(key=key, reason=reason)
+            return NotRun(key=key, reason=self._stored.missing(slot))
         return await self._draw(request, key, role)
 
     async def score(self, sampled: Sampled) -> Attempt | NotRun:

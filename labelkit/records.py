@@ -334,7 +334,8 @@ class NotRun(Record):
 
     reason: `unavailable` (recorded replies hold no such sample; does not make a run incomplete),
     or why the run stopped admitting (`budget`, `breaker`, `interrupted`, `fatal`, `pilot`),
-    or `not_run` where a ledger is read back and the draw is not in it.
+    or `not_run` where a ledger is read back and the draw is not in it; `another_model` where the
+    only replies in it are by another model than the run's.
     """
 
     key: DrawKey
