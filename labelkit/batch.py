@@ -236,7 +236,6 @@ class Batches:
             record = live.completion_record(row.key, completion, tab)
             usage = said.usage
             spend = Spend(price_usd, usage.input_tokens, usage.output_tokens)
-            live.check_served(row.key, completion)
         else:
             if said.paid:
                 tab.lose()

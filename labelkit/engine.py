@@ -52,6 +52,8 @@ class Rules:
     scorer: Scorer
     truncated_fails: bool = True
     invalid_fails: bool = True
+    draws_nothing: bool = False
+    """The policy is never asked: what no ledger holds is `not_drawn`."""
 
     def score_context(self, task: Task) -> bytes:
         """All that a verdict on this task depends on, but for the reply."""
@@ -97,8 +99,7 @@ class TaskDraws:
         if self._live is None:
             if outcome is not None:
                 return await read_draw(outcome, key, request)
-            reason = "unavailable" if slot in self._stored.unavailable else "not_run"
-            return NotRun(key=key, reason=reason)
+            return NotRun(key=key, reason=self._missing(slot, role))
         return await self._draw(request, key, role)
 
     async def score(self, sampled: Sampled) -> Attempt | NotRun:
@@ -123,6 +124,11 @@ class TaskDraws:
         halted = self._live and self._live.halt.reason
         return NotRun(key=sampled.key, reason=halted or "not_scored")
 
+    def _missing(self, slot: Stored.Slot, role: str) -> str:
+        reason = self._stored.missing(slot)
+        never = self._rules.draws_nothing and role == "policy" and reason == "not_run"
+        return "not_drawn" if never else reason
+
     def _owed(self, outcome: Any) -> bool:
         if self._live is None or outcome["kind"] == "completion":
             return False
@@ -140,6 +146,8 @@ class TaskDraws:
             found: Any = self._stored.completions.get(slot) or self._stored.failures.get(slot)
             if found is not None and not self._owed(found):
                 return await read_draw(found, key, request)
+            if self._rules.draws_nothing and role == "policy":
+                return NotRun(key=key, reason=self._missing(slot, role))
         if live.halt.reason is not None:
             return NotRun(key=key, reason=live.halt.reason)
         self._refuse_other_prompt(request, key)

@@ -209,8 +209,10 @@ def _incomplete(numbers: Mapping[str, Any], max_unscored: float, ending: Ending)
 
 
 def _owed(not_run_reasons: Mapping[str, int]) -> int:
-    """Draws that a rerun would make; those that recorded replies lack are not among them."""
-    return sum(count for reason, count in not_run_reasons.items() if reason != "unavailable")
+    """Draws that a rerun would make; those that recorded replies lack are not among them, nor
+    those that a rescored run lacks."""
+    never = ("unavailable", "not_drawn")
+    return sum(count for reason, count in not_run_reasons.items() if reason not in never)
 
 
 def _provenance(

@@ -13,7 +13,7 @@ import json
 import os
 import sqlite3
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -27,16 +27,20 @@ class Stored:
 
     Draws are told apart by (stage, request digest, sample index). The first completion wins; a
     later outcome replaces a failure. Kept in step by the engine while the task runs.
+    `set_aside`: replies of another model than the run's, which count for their cost alone. Earlier
+    versions wrote them as completions; `served`, the run's model by stage family, tells them.
     """
 
     Slot = tuple[str, str, int]
 
-    def __init__(self) -> None:
+    def __init__(self, served: Mapping[str, str] | None = None) -> None:
+        self._served = served or {}
         self.requests: dict[str, RecordFields] = {}
         self.completions: dict[Stored.Slot, RecordFields] = {}
         self.failures: dict[Stored.Slot, RecordFields] = {}
         self.unavailable: set[Stored.Slot] = set()
         self.scores: dict[tuple[Stored.Slot, str], RecordFields] = {}
+        self.set_aside: list[RecordFields] = []
 
     def add(self, record: RecordFields) -> None:
         """Take in one record of this task. Raises KeyError for a record that is none of ours."""
@@ -46,7 +50,9 @@ class Stored:
             self.requests.setdefault(fields["request"], record)
             return
         slot = (fields["stage"], fields["request"], fields["sample_index"])
-        if kind == "completion":
+        if kind == "set_aside" or (kind == "completion" and self._is_anothers(fields)):
+            self.set_aside.append(record)
+        elif kind == "completion":
             self.completions.setdefault(slot, record)
             self.failures.pop(slot, None)
             self.unavailable.discard(slot)
@@ -56,6 +62,20 @@ class Stored:
             self.unavailable.add(slot)
         elif kind == "score":
             self.scores[slot, fields["key"]] = record
+
+    def _is_anothers(self, fields: Any) -> bool:
+        """What was copied from another run was judged there."""
+        name = fields["completion"].get("model_served")
+        first = self._served.get(fields["stage"].partition("/")[0])
+        return None not in (name, first) and name != first and "from" not in fields
+
+    def missing(self, slot: Stored.Slot) -> str:
+        """Why a draw has no outcome here: the reason of its NotRun."""
+        if slot in self.unavailable:
+            return "unavailable"
+        aside: list[Any] = list(self.set_aside)
+        slots = [(each["stage"], each["request"], each["sample_index"]) for each in aside]
+        return "another_model" if slot in slots else "not_run"
 
     def final(self, stage: str, request: str) -> set[int]:
         """The sample indexes of a request that need no call: there is a reply, a failure that is
@@ -74,7 +94,7 @@ class Index:
     Rebuilt from the ledger whenever it is missing, damaged or of another ledger.
     """
 
-    VERSION = 4
+    VERSION = 5
 
     def __init__(self, ledger: Path, index: Path) -> None:
         self._ledger = ledger
@@ -113,6 +133,7 @@ class Index:
             run("DELETE FROM state")
             self._keep("version", self.VERSION)
         self._is_empty = self._state("indexed_to") is None
+        self._served = Totals(self._state("totals")).first_served
 
     def _state(self, name: str) -> Any:
         row = self._database.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()
@@ -168,6 +189,7 @@ class Index:
                 self._keep("totals", totals.state())
             self._database.execute("COMMIT")
             self._is_empty &= last is None
+            self._served = totals.first_served
         except BaseException:
             if self._database.in_transaction:  # sqlite may have ended it
                 self._database.execute("ROLLBACK")
@@ -176,7 +198,7 @@ class Index:
 
     def stored(self, task_id: str) -> Stored:
         """What the ledger (as last caught up with) holds of a task, in order of writing."""
-        stored = Stored()
+        stored = Stored(self._served)
         if self._is_empty:
             return stored
         with self._named():
@@ -259,6 +281,11 @@ class Totals:
     def spent_tokens(self) -> int:
         return self.tokens + self.sent_tokens - self.answered_tokens
 
+    @property
+    def first_served(self) -> dict[str, str]:
+        """The model that the run was sampled from, by stage family, where any was named."""
+        return {family: names[0] for family, names in self.served.items() if names}
+
     def add(self, record: RecordFields) -> None:
         fields: Any = record
         kind = fields["kind"]
@@ -266,15 +293,16 @@ class Totals:
             self.sent += 1
             self.sent_pico += to_pico(fields.get("worst_usd"))
             self.sent_tokens += fields.get("worst_tokens") or 0
-        elif kind in ("completion", "failure", "halted") and "from" not in fields:
+        elif kind in ("completion", "set_aside", "failure", "halted") and "from" not in fields:
             self.answered += fields["tries"]
             self.answered_pico += fields.get("reserved_pico", 0)
             self.answered_tokens += fields.get("reserved_tokens", 0)
             self.cost_pico += to_pico(fields.get("spent_usd"))
             self.tokens += fields.get("spent_tokens") or 0
+        bought = kind in ("completion", "set_aside") and fields["tries"] and "from" not in fields
+        if bought and "spent_usd" not in fields:
+            self.unpriced_tokens += fields.get("spent_tokens") or 0
         if kind == "completion":
-            if "spent_usd" not in fields and fields["tries"] and "from" not in fields:
-                self.unpriced_tokens += fields.get("spent_tokens") or 0
             name = fields["completion"].get("model_served")
             seen = self.served.setdefault(fields["stage"].partition("/")[0], [])
             if name and name not in seen and len(seen) < 20:

@@ -57,8 +57,8 @@ class Live:
 
     `sources` are other runs' ledgers (run id, index), read before anything is bought. `served` maps
     a stage family to the model names that this run's ledger already holds: a reply by another model
-    ends the run. `endpoints` asks the endpoints themselves: one that was gone and came back with
-    another model gets no call.
+    ends the run and is set aside. `endpoints` asks the endpoints themselves: one that was gone and
+    came back with another model gets no call.
     """
 
     run_id: str
@@ -89,7 +89,8 @@ class Live:
         """Make one draw and journal it; returns its outcome record, and the completion if it is
         one.
 
-        Raises Halted when the run stopped admitting before the call was made.
+        Raises Halted when the run stopped admitting before the call was made, and where another
+        model answered it: the reply is set aside and the draw owed.
         """
         sampler = self.samplers[role]
         call, filled = self.call(task, request, key, role)
@@ -128,7 +129,6 @@ class Live:
             self.writer.append(record)
             if completion is not None:
                 self._worst.learn(role, tab, completion.usage)
-                self.check_served(key, completion)
             return record, completion
 
         def worst() -> tuple[float | None, int | None]:
@@ -137,13 +137,14 @@ class Live:
 
         try:
             if not sampler.paid:
-                return await attempt(0, 1)
-            return await self.fleets[role].run(
-                attempt,
-                affinity=task.id,
-                worst=worst,
-                spend=_spend,
-            )
+                record, completion = await attempt(0, 1)
+            else:
+                record, completion = await self.fleets[role].run(
+                    attempt,
+                    affinity=task.id,
+                    worst=worst,
+                    spend=_spend,
+                )
         except ProviderError as error:
             record = self.failure_record(key, failure_of(error, tab.tries), tab)
         except Halted:
@@ -162,6 +163,11 @@ class Live:
                 )
                 self.writer.append(self.failure_record(key, cancelled, tab))
             raise
+        else:
+            if record["kind"] == "set_aside":
+                self.observer.spent(record.get("spent_usd"), record.get("spent_tokens") or 0)
+                raise Halted("policy_changed")
+            return record, completion
         self.writer.append(record)
         return record, None
 
@@ -241,6 +247,9 @@ class Live:
         for run_id, stored in held:
             completion = stored.completions.get(slot)
             if completion is not None:
+                copied: Any = completion["completion"]
+                if copied.get("model_served"):
+                    self._first_served.setdefault(_family(key), copied["model_served"])
                 scores = [record for (at, _), record in stored.scores.items() if at == slot]
                 return [_copied(record, run_id) for record in (completion, *scores)]
         for run_id, stored in held:
@@ -284,9 +293,11 @@ class Live:
         }
 
     def completion_record(self, key: DrawKey, completion: Completion, tab: Tab) -> dict[str, Any]:
+        """What the ledger says of a reply. Another model's halts the run and is `set_aside`: kept,
+        as it was paid for, but the outcome of no draw."""
         cost_usd, n_tokens = completion.cost_usd, tokens_of(completion.usage)
         return self.record(
-            "completion",
+            "completion" if self.check_served(key, completion) else "set_aside",
             key,
             completion=completion.as_json(),
             **tab.settled(
@@ -312,17 +323,23 @@ class Live:
             "tries": tab.tries,
         }
 
-    def check_served(self, key: DrawKey, completion: Completion) -> None:
+    def check_served(self, key: DrawKey, completion: Completion) -> bool:
+        """False, and the run is halted, where another model answered than the first that did."""
         name = completion.model_served
         if name is None:
-            return
-        first = self._first_served.setdefault(key.stage.partition("/")[0], name)
+            return True
+        first = self._first_served.setdefault(_family(key), name)
         if name != first:
             self.halt.stop(
                 "policy_changed",
                 f"the endpoint now serves {name!r}, but this run was sampled from {first!r}; serve "
                 "that model again, or start anew with --fresh",
             )
+        return name == first
+
+
+def _family(key: DrawKey) -> str:
+    return key.stage.partition("/")[0]
 
 
 def _copied(record: Mapping[str, Any], run_id: str) -> dict[str, Any]:

@@ -136,7 +136,7 @@ class Plan:
     def open_samplers(self, *, may_buy: bool = True) -> dict[str, Sampler]:
         """The samplers by role; imports what they need. Raises UsageError for what is missing.
 
-        Without `may_buy` the policy is not opened: what was not drawn is unavailable.
+        Without `may_buy` the policy is not opened: what was not drawn is `not_drawn`.
         """
         judges = self.scorer_settings.judges
         policy = open_sampler(self.sampler, self.folder) if may_buy else AbsentSampler()

@@ -75,6 +75,7 @@ class Prepared:
             self.plan.scorer,
             truncated_fails=spec.on_truncated == "fail",
             invalid_fails=spec.on_invalid_output == "fail",
+            draws_nothing=self.options.never_buy,
         )
 
     def tasks(self) -> Iterator[Task]:

@@ -333,9 +333,11 @@ class Attempt:
 class NotRun(Record):
     """A draw that was asked for and not made.
 
-    reason: `unavailable` (recorded replies hold no such sample; does not make a run incomplete),
-    or why the run stopped admitting (`budget`, `breaker`, `interrupted`, `fatal`, `pilot`),
-    or `not_run` where a ledger is read back and the draw is not in it.
+    reason: `unavailable` (recorded replies hold no such sample) or `not_drawn` (`rescore` found no
+    such draw, and makes none; one may still come where the run goes on), which do not make a run
+    incomplete; or why the run stopped admitting (`budget`, `breaker`, `interrupted`, `fatal`,
+    `pilot`); or `not_run` where a ledger is read back and the draw is not in it, `another_model`
+    where the only replies in it are by another model than the run's.
     """
 
     key: DrawKey

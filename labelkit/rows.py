@@ -145,6 +145,10 @@ class Tally:
             record: Any = stored.completions[slot]
             stage = self.stages.setdefault(family or slot[0].partition("/")[0], Stage())
             stage.add(record["completion"])
+        for other in stored.set_aside:
+            aside: Any = other
+            stage = self.stages.setdefault(family or aside["stage"].partition("/")[0], Stage())
+            stage.add(aside["completion"])
 
     def _count_attempts(self, task: Task, attempts: Sequence[Attempt]) -> None:
         self.overall.add(attempts)

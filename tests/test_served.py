@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from labelkit import ledger
 from labelkit.errors import UsageError
 from tests.openai_server import Ask, OpenAIServer, Rule, Script
 from tests.runs import read_lines, run, write_lines, write_spec
@@ -113,3 +114,88 @@ async def test_a_first_run_stops_where_another_model_begins_to_answer(
     again = await go(spec_file(tmp_path, server), tmp_path / "run")
     assert again["stopped_early"] == "policy_changed"
     assert len(server.calls) <= 24
+
+
+def begins_to_answer_as_another(server: OpenAIServer, after: int) -> None:
+    """From that call on, with many others in flight."""
+    changed = Rule(after=after, change={"served_model": "other", "reply": "yes two {key}"})
+    server.script = Script(reply="yes one {key}", served_model="m", latency_ms=30, rules=[changed])
+
+
+def crowded_spec(folder: Path, server: OpenAIServer) -> Path:
+    spec_file(folder, server)
+    return write_spec(
+        folder,
+        tasks={"file": "tasks.jsonl"},
+        sampler={"model": "direct/test-model", "api_base": server.url, "concurrency": 16},
+        scorer={"regex": "^yes"},
+    )
+
+
+async def test_replies_of_another_model_are_kept_for_their_cost_and_become_no_rows(
+    tmp_path: Path, pair: Pair
+) -> None:
+    server, directory = pair[0], tmp_path / "run"
+    begins_to_answer_as_another(server, after=41)
+    spec = crowded_spec(tmp_path, server)
+    done = await go(spec, directory)
+    assert (done["exit_code"], done["stopped_early"]) == (4, "policy_changed")
+    rows = read_lines(directory / "rows.jsonl")
+    assert {row["text"].split()[1] for row in rows} == {"one"}
+    n_others = len(server.calls) - 40
+    assert n_others > 1
+    assert done["n_attempts"] == done["n_passed"] == len(rows) == 40
+    assert done["draws"]["not_run_reasons"] == {
+        "another_model": n_others,
+        "not_run": 80 - len(server.calls),
+    }
+    assert done["stages"]["candidate"]["calls"] == len(server.calls)
+    assert b"yes two" in (directory / "ledger.jsonl").read_bytes()
+
+    server.script = server.script.model_copy(update={"rules": []})
+    again = await go(spec, directory)
+    assert (again["exit_code"], again["n_passed"]) == (0, 80)
+    assert again["stages"]["candidate"]["calls"] == len(server.calls) == 80 + n_others
+    rows = read_lines(directory / "rows.jsonl")
+    assert {row["text"].split()[1] for row in rows} == {"one"}
+
+
+async def test_replies_of_another_model_than_the_source_s_are_no_rows_either(
+    tmp_path: Path, pair: Pair
+) -> None:
+    server = pair[0]
+    server.script = Script(reply="yes one {key}", served_model="m")
+    spec = crowded_spec(tmp_path, server)
+    await go(spec, tmp_path / "first", "k=1")
+    server.script = Script(reply="yes two {key}", served_model="other")
+    sources = {"sources": [tmp_path / "first"], "top_up": True}
+    done = await go(spec, tmp_path / "run", **sources)
+    assert done["stopped_early"] == "policy_changed"
+    assert done["draws"]["not_run_reasons"]["another_model"] == len(server.calls) - 40
+    rows = read_lines(tmp_path / "run" / "rows.jsonl")
+    assert rows
+    assert {row["text"].split()[1] for row in rows} == {"one"}
+
+
+async def test_a_ledger_that_holds_them_as_completions_is_read_alike(
+    tmp_path: Path, pair: Pair
+) -> None:
+    """As earlier versions wrote it."""
+    server, directory = pair[0], tmp_path / "run"
+    begins_to_answer_as_another(server, after=41)
+    spec = crowded_spec(tmp_path, server)
+    first = await go(spec, directory)
+    path = directory / "ledger.jsonl"
+    records = [dict(record) for _, _, record in ledger.records(path)]
+    path.unlink()
+    writer = ledger.Writer(path)
+    for record in records:
+        kind = "completion" if record["kind"] == "set_aside" else record["kind"]
+        writer.append({**record, "kind": kind})
+    writer.close()
+    server.script = server.script.model_copy(update={"rules": []})
+    again = await go(spec, directory)
+    assert (again["exit_code"], again["n_passed"]) == (0, 80)
+    assert len(server.calls) == 80 + first["draws"]["not_run_reasons"]["another_model"]
+    rows = read_lines(directory / "rows.jsonl")
+    assert {row["text"].split()[1] for row in rows} == {"one"}

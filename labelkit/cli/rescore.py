@@ -41,7 +41,10 @@ def rescore(
     json_: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Score a run's draws anew, into a new run; samples nothing."""
+    """Score a run's draws anew, into a new run; samples nothing.
+
+    A task whose decision needs draws that the run never made is not run.
+    """
     from dataclasses import replace
 
     from labelkit.fingerprint import digest

@@ -9,7 +9,7 @@ from labelkit.records import Call, Completion, Request, Usage
 
 
 class AbsentSampler:
-    """See `Sampler`. Every draw that the ledger and its sources lack is unavailable."""
+    """See `Sampler`. Nothing asks it for a draw: what no ledger holds is `not_drawn`."""
 
     paid = False
     endpoints = 1

@@ -72,15 +72,22 @@ def die_with_parent(parent: int, how: signal.Signals) -> None:
 
 def main(settings_json: str, parent: int) -> None:
     """Serve frames until standard input closes or `parent`, the process that started it, ends."""
+    worker: _Worker | None = None
+
+    def stop(*_: object) -> None:
+        # The end of the input may be ending the worker already: an exception would stop that.
+        if worker is not None:
+            _kill_group(worker)
+        os._exit(0)
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    signal.signal(signal.SIGTERM, stop)
     die_with_parent(parent, signal.SIGTERM)
     settings = KeeperSettings(**json.loads(settings_json))
     answer = _load(settings) if settings.entry and settings.preload else None
     out = os.dup(1)
     os.dup2(2, 1)
     os.write(out, b"ready\n")
-    worker: _Worker | None = None
     try:
         for line in sys.stdin.buffer:
             timeout, _, payload = line.partition(b" ")
@@ -233,14 +240,18 @@ def _epitaph(worker: _Worker) -> str:
 
 def _end(worker: _Worker, *, reap: bool = True) -> None:
     """Kill the worker with all that it started, and wait for it."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(worker.pid, signal.SIGKILL)
+    _kill_group(worker)
     if reap:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(worker.pid, signal.SIGKILL)
+            os.kill(worker.pid, signal.SIGKILL)  # it may not have made its group yet
         os.waitpid(worker.pid, 0)
     for end in (worker.stdin, worker.stdout, worker.stderr):
         os.close(end)
+
+
+def _kill_group(worker: _Worker) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(worker.pid, signal.SIGKILL)
 
 
 def _write(end: int, data: bytes) -> None:

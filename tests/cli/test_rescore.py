@@ -7,10 +7,12 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from labelkit.errors import UsageError
 from tests.openai_server import OpenAIServer, Script
 from tests.recorded import invoke, recorded_run, recorded_spec
-from tests.runs import run, summary, write_spec
+from tests.runs import read_lines, run, summary, write_spec
 
 TASKS = [{"id": f"t{i}", "prompt": f"Prompt {i}", "gold": "yes"} for i in range(3)]
 
@@ -96,3 +98,42 @@ def test_a_run_that_stopped_early_is_rescored_as_one(tmp_path: Path) -> None:
     found = summary(rescored_in(tmp_path))
     assert (found["n_scored"], found["draws"]["not_needed"]) == (2, 2)
     assert found["pass_rate"] is None
+
+
+@pytest.mark.parametrize("command", ["learning-zone", "rl-select"])
+def test_what_the_rule_would_need_more_draws_for_is_not_decided(
+    tmp_path: Path, command: str
+) -> None:
+    """Two draws decided both tasks; of `a` both pass now, which decides nothing."""
+    replies = {"a": ["yes", "well, yes", "no", "no"], "b": ["yes", "no", "yes", "no"]}
+    spec = recorded_spec(tmp_path, replies, adaptive=True)
+    run(spec, tmp_path / "run", command=command)
+    spec.write_text(spec.read_text().replace("exact:\n    answer: whole", "contains: {}"))
+    done = invoke("rescore", tmp_path / "run", spec, "-q")
+    assert done.exit_code == 0, (done.output, done.exception)
+    found = summary(rescored_in(tmp_path))
+    a, b = read_lines(rescored_in(tmp_path) / "tasks.jsonl")
+    assert (a["status"], a["reason"]) == ("not_run", "not_drawn")
+    assert (b["status"], b["stopped_early"]) == ("kept", True)
+    assert found["draws"]["not_run_reasons"] == {"not_drawn": 2}
+    assert found["incomplete"] == []
+
+
+def test_wanted_traces_that_may_be_among_draws_never_made_are_said_to_be(tmp_path: Path) -> None:
+    spec = recorded_spec(tmp_path, {"a": ["yes", "yes", "no", "no"]}, verify_traces={"want": 1})
+    run(spec, tmp_path / "run", command="verify-traces")
+    spec.write_text(spec.read_text().replace("exact:\n    answer: whole", "regex: ^no"))
+    assert invoke("rescore", tmp_path / "run", spec, "-q").exit_code == 0
+    [line] = read_lines(rescored_in(tmp_path) / "tasks.jsonl")
+    assert (line["status"], line["reason"], line["n_not_run"]) == ("not_run", "not_drawn", 2)
+
+
+def test_replies_that_no_file_holds_are_decided_without_as_in_the_run(tmp_path: Path) -> None:
+    spec = recorded_spec(tmp_path, {"a": ["yes", "yes"]}, adaptive=True, k=4)
+    run(spec, tmp_path / "run", command="learning-zone")
+    spec.write_text(spec.read_text().replace("exact:\n    answer: whole", "contains: {}"))
+    assert invoke("rescore", tmp_path / "run", spec, "-q").exit_code == 0
+    for directory in (tmp_path / "run", rescored_in(tmp_path)):
+        [line] = read_lines(directory / "tasks.jsonl")
+        assert (line["status"], line["reason"]) == ("dropped", "saturated")
+        assert summary(directory)["draws"]["not_run_reasons"] == {"unavailable": 2}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import textwrap
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -139,6 +141,31 @@ def test_workers_die_with_the_process_that_uses_them() -> None:
     wait_until(lambda: group(worker) == [])
 
 
+def test_a_keeper_told_to_stop_while_it_stops_leaves_nothing_its_worker_started() -> None:
+    """Where its user is killed, the end of the input and SIGTERM come one upon the other."""
+    settings = json.dumps({"entry": "tests.sandbox.workers:calls"})
+    program = f"import os; from labelkit.sandbox.keeper import main; main({settings!r}, "
+    for delay_us in range(0, 400, 20):
+        with subprocess.Popen(
+            [sys.executable, "-c", f"{program}os.getppid())"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        ) as keeper:
+            assert keeper.stdin is not None
+            assert keeper.stdout is not None
+            keeper.stdin.write(b'30 "pid"\n')
+            keeper.stdin.flush()
+            assert keeper.stdout.readline() == b"ready\n"
+            worker = json.loads(keeper.stdout.readline().removeprefix(b"ok "))[0]
+            keeper.stdin.write(b'600 "spawn and hang"\n')
+            keeper.stdin.flush()
+            wait_until(partial(n_in_group, worker, 2))
+            keeper.stdin.close()
+            time.sleep(delay_us / 1e6)
+            keeper.terminate()
+        wait_until(partial(n_in_group, worker, 0))
+
+
 def program(text: str) -> KeeperSettings:
     return KeeperSettings(argv=(sys.executable, "-c", textwrap.dedent(text)))
 
@@ -220,6 +247,10 @@ def group(leader: int) -> list[str]:
             if int(pgid) == leader and state != "Z":
                 found.append(stat.parent.name)
     return found
+
+
+def n_in_group(leader: int, number: int) -> bool:
+    return len(group(leader)) == number
 
 
 async def gone(pid: int) -> None:
