@@ -2,6 +2,9 @@
 
 asyncio waits without end for the end of a process whose start was cancelled half-way, and so does
 whoever cancelled it; what the process has started by then is left behind.
+
+This helps whoever is cancelled, not against a loop that is closed over a start: that cancels the
+start's own tasks, asyncio's among them. A loop's main coroutine must await what starts processes.
 """
 
 from __future__ import annotations
