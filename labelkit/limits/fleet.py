@@ -71,11 +71,8 @@ class Fleet:
     @property
     def crowded(self) -> bool:
         """At every endpoint in use more draws wait than it has slots, for it or for the probe."""
-        return all(
-            len(self._gate) + limits.waiting > limits.limit
-            for limits in self._limits
-            if limits.disabled is None
-        )
+        gated = len(self._gate)
+        return all(gated + limits.waiting > limits.limit for limits in self._in_use())
 
     def disable(self, endpoint: int, why: str) -> None:
         """Use a replica no more; with none left the run is halted."""
@@ -170,16 +167,20 @@ class Fleet:
             raise
         return limits
 
+    def _in_use(self) -> list[Limits]:
+        """The available endpoints; where there is none, those that may come back."""
+        up = [limits for limits in self._limits if limits.available]
+        return up or [limits for limits in self._limits if limits.disabled is None]
+
     def _choose(self, turn: Turn) -> Limits:
         if len(self._limits) == 1:
             return self._limits[0]
         for limits in self._limits:
             if limits.probe_due():
                 return limits
-        up = [limits for limits in self._limits if limits.available]
-        if not up:
-            alive = [limits for limits in self._limits if limits.disabled is None]
-            return min(alive or self._limits, key=lambda limits: limits.retry_at_s)
+        up = self._in_use()
+        if not up or not up[0].available:
+            return min(up or self._limits, key=lambda limits: limits.retry_at_s)
         # Rendezvous hashing: each task ranks the replicas in an order of its own, so that a lost
         # one moves only its own tasks.
         up = [limits for limits in up if limits is not turn.avoided] or up
@@ -203,10 +204,11 @@ class Fleet:
         self._choose(turn).line_up(turn)
 
     def _rebalance(self) -> None:
-        if any(limits.available for limits in self._limits):
-            for limits in self._limits:
-                if not limits.available:
-                    limits.disperse()
+        """Nobody waits where no call will be made while there is another endpoint."""
+        up = self._in_use()
+        for limits in self._limits:
+            if up and (limits.disabled is not None or (up[0].available and limits not in up)):
+                limits.disperse()
 
     def _stranded(self, now_s: float) -> None:
         if all(limits.gone(now_s) for limits in self._limits):

@@ -263,6 +263,53 @@ def test_a_slow_replica_does_not_hold_up_a_fast_one() -> None:
     in_virtual_time(main())
 
 
+def test_who_waits_at_a_replica_that_is_disabled_waits_on_at_the_one_that_may_come_back() -> None:
+    """The first hangs, its breaker opens, and the second comes to serve another model."""
+
+    async def main() -> None:
+        servers = [Server(spread=0.0), Server(spread=0.0, latency_s=5.0)]
+        settings = LimitSettings(
+            concurrency=2, adaptive=False, breaker_failures=3, breaker_tasks=1, probe_interval_s=1.0
+        )
+        world = World(servers, settings)
+
+        async def attempt(endpoint: int, tries: int) -> int:
+            if endpoint == 1 and now_s() > 20:
+                world.fleet.disable(1, "another model")
+                raise ProviderError("transient", "another model")
+            return await servers[endpoint].call()
+
+        await world.run(attempt, "first")
+        servers[0].down = "timeout"
+        draws = [asyncio.create_task(world.run(attempt, f"t{i}")) for i in range(60)]
+        await asyncio.sleep(40)
+        servers[0].down = None
+        n_waiting = sum(not draw.done() for draw in draws)
+        n_answered = len(servers[0].done_at_s)
+        await asyncio.wait_for(asyncio.gather(*draws, return_exceptions=True), 600)
+        assert world.halt.reason is None
+        assert n_waiting > 10
+        assert len(servers[0].done_at_s) - n_answered >= n_waiting - 1
+
+    in_virtual_time(main())
+
+
+def test_a_crowd_is_told_by_the_replicas_that_carry_calls() -> None:
+    async def main() -> None:
+        servers = [Server(spread=0.0), Server(spread=0.0)]
+        settings = LimitSettings(concurrency=2, adaptive=False, breaker_failures=3, breaker_tasks=1)
+        world = World(servers, settings)
+        servers[0].down = "timeout"
+        draws = [asyncio.create_task(world.draw(f"t{i}")) for i in range(40)]
+        await asyncio.sleep(5)
+        assert world.limits[0].state().status == "open"
+        assert world.limits[1].waiting > 2
+        assert world.fleet.crowded
+        await asyncio.gather(*draws, return_exceptions=True)
+
+    in_virtual_time(main())
+
+
 def test_two_fleets_of_one_endpoint_share_its_limit() -> None:
     async def main() -> None:
         halt = Halt()
