@@ -176,8 +176,7 @@ class Limits:
         """Wait; `turn.granted` gets the endpoint that admitted it."""
         self._line.append(turn)
         if self._window.in_flight < self._window.limit:
-            now_s = self.clock.time()
-            self._wake_at(now_s + _TICK_S, now_s)
+            self._wake_soon()
 
     def succeed(self, turn: Turn, spend: Spend) -> bool:
         """The call was answered. True: the endpoint is available again."""
@@ -262,9 +261,8 @@ class Limits:
             if turn.granted is None or turn.granted.done():  # cancelled while it waited
                 self._line.popleft()
             elif n_started == BURST:
-                now_s = self.clock.time()
                 self._pacing = True
-                self._wake_at(now_s + _TICK_S, now_s)
+                self._wake_soon()
             elif self._admit(turn):
                 self._line.popleft()
                 turn.granted.set_result(self)
@@ -309,6 +307,10 @@ class Limits:
             self._wake_at(breaker.open_since_s + self.settings.give_up_s, now_s)
         if not self.available:
             turn.stranded(now_s)
+
+    def _wake_soon(self) -> None:
+        now_s = self.clock.time()
+        self._wake_at(now_s + _TICK_S, now_s)
 
     def _wake_at(self, when_s: float, now_s: float) -> None:
         if when_s <= now_s or (self._timer is not None and self._timer_s <= when_s):
