@@ -195,38 +195,28 @@ async def test_what_cannot_be_decided_is_unscored_with_a_reason(bound: Scorer) -
         assert found.reason
 
 
-@pytest.mark.parametrize(
-    ("gold", "reply"),
-    [
+async def test_a_second_answer_that_may_be_another_is_unscored(bound: Scorer) -> None:
+    for gold, reply in (
         ("0", r"\boxed{\sin(10^{10^{10}})}, that is \boxed{0}"),
         ("x", r"\boxed{x^{9^{9^9}}} = \boxed{\frac{2x}{2}}"),
         ("0", r"\boxed{\sin(10^{10^{10}})} = \boxed{\sin(10^{10^{10}})}"),
         ("x", r"\boxed{\frac{3x}{3}} = \boxed{x^{9^{9^9}}}"),
-    ],
-)
-async def test_a_second_answer_that_may_be_another_is_unscored(
-    bound: Scorer, gold: str, reply: str
-) -> None:
-    found = await scored(bound, gold, reply)
-    assert isinstance(found, Abstention), found
-    assert found.reason
+    ):
+        found = await scored(bound, gold, reply)
+        assert isinstance(found, Abstention), (reply, found)
+        assert found.reason
 
 
-@pytest.mark.parametrize(
-    ("gold", "reply", "reason"),
-    [
+async def test_a_reply_that_is_wrong_whatever_its_second_answer_is_fails(bound: Scorer) -> None:
+    for gold, reply, reason in (
         ("1", r"\boxed{\sin(10^{10^{10}})}, that is \boxed{0}", "another value"),
         ("x", r"\boxed{x^{9^{9^9}}} = \boxed{2x}", "another value"),
         ("x", r"\boxed{y} = \boxed{x^{9^{9^9}}} = \boxed{x}", "gives different answers"),
-    ],
-)
-async def test_a_reply_that_is_wrong_whatever_its_second_answer_is_fails(
-    bound: Scorer, gold: str, reply: str, reason: str
-) -> None:
-    found = await scored(bound, gold, reply)
-    assert isinstance(found, Score), found
-    assert not found.passed
-    assert reason in str(found.reason)
+    ):
+        found = await scored(bound, gold, reply)
+        assert isinstance(found, Score), (reply, found)
+        assert not found.passed
+        assert reason in str(found.reason)
 
 
 @pytest.mark.parametrize(
